@@ -14,6 +14,10 @@ enum class LeftOut {
     wait,        // for copies ahead
     last_group,  // of those that a wait waits for: it lets one more be pending
     commit,      // of copies ahead
+    named_barrier,
+    mbarrier_arrival,
+    mbarrier_wait,
+    proxy_fence,
 };
 
 struct Survivors {

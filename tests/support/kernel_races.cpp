@@ -22,6 +22,7 @@ constexpr std::size_t kWords = kPageBytes / 4;
 constexpr std::size_t kCopyBytes = 16;
 constexpr std::size_t kMostPages = 8192;  // then the shadow begins anew
 constexpr std::size_t kMostReports = 4;
+constexpr std::size_t kMostThreads = 1024;  // of a block
 
 enum Many : std::uint8_t { one_thread, lanes_of_a_warp, warps };
 
@@ -82,6 +83,7 @@ struct State {
     std::array<std::pair<std::uintptr_t, Page*>, 64> recent{};
     std::set<std::pair<std::uint32_t, std::uint32_t>> reported;
     std::string reports;
+    Clocks clocks;
 };
 
 thread_local State state;
@@ -190,6 +192,41 @@ void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind ki
     }
 }
 
+// Of accesses from before clocks came into use.
+bool seen_by_clock(const Access& a) {
+    if (a.many == warps) return state.clocks.has_seen_first(state.thread, 0, kMostThreads);
+    if (a.many == lanes_of_a_warp)
+        return state.clocks.has_seen_first(state.thread, std::size_t{a.thread} / 32 * 32, 32);
+    return state.clocks.has_seen_first(state.thread, a.thread, 1);
+}
+
+void check_first(const Cell& cell, std::uintptr_t at, Kind kind, const Access& now) {
+    const auto meets = [&](const Access& before, const char* did) {
+        if (unordered(before, state.block_begin) && !seen_by_clock(before))
+            report(at, true, now, verb(kind), &before, did);
+    };
+    meets(cell.write, "writes");
+    if (kind != Kind::read) meets(cell.reads.last, "reads");
+    if (kind != Kind::atomic) meets(cell.atomics.last, "adds to");
+}
+
+Access access_of(const Event& event) {
+    return {.phase = state.block_phase, .code = event.code, .thread = event.actor};
+}
+
+// Bytes [at, stop) of one word of shared memory. Atomics are those of mbarriers: they only need to find one.
+void visit_by_clock(std::uintptr_t at, std::uintptr_t stop, Kind kind, const Access& now) {
+    const std::uintptr_t word = at / 4;
+    const auto bytes = static_cast<std::uint8_t>(((1u << (stop - at)) - 1) << at % 4);
+    const Event event = state.clocks.event(state.thread, now.code, bytes);
+    const Clock& clock = state.clocks.of(state.thread);
+    const Clocks::Conflict conflict = kind == Kind::write ? state.clocks.write(word, event, clock)
+                                                          : state.clocks.read(word, event, clock, false);
+    if (conflict.did == nullptr) return;
+    const Access before = access_of(conflict.before);
+    report(at, true, now, verb(kind), &before, conflict.did, conflict.why);
+}
+
 Access access_of(const void* code) {
     return {state.block_phase, state.warp_phase,
             static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start), state.thread};
@@ -215,6 +252,19 @@ bool free_of_copies(const Page& page, std::uintptr_t at, std::uintptr_t stop, co
         return false;
     }
     return true;
+}
+
+void visit_page_by_clock(const Page& page, std::uintptr_t at, std::uintptr_t stop, Kind kind,
+                         const Access& now) {
+    const std::uintptr_t step = page.bytes() ? 1 : 4;
+    for (std::uintptr_t next; at < stop; at = next) {
+        next = std::min(stop, (at / 4 + 1) * 4);
+        const Cell& cell = page.cells[at % kPageBytes / step];
+        check_first(cell, at, kind, now);
+        const bool unwritten = cell.write.phase < state.block_begin && !state.clocks.written(at / 4);
+        if (unwritten && kind != Kind::write) report(at, true, now, verb(kind), nullptr, "");
+        visit_by_clock(at, next, kind, now);
+    }
 }
 
 // Calls f(page, cell) for the cells of memory that are scratch.
@@ -273,16 +323,19 @@ void begin_launch() {
     state.reports.clear();
 }
 
-void begin_block(const std::byte* shared, std::size_t shared_bytes) {
+void begin_block(const std::byte* shared, std::size_t shared_bytes, std::size_t threads) {
+    state.clocks.begin(threads);
     state.block_begin = state.block_phase = ++state.phase;
     state.dynamic_shared = range_of(shared, shared + shared_bytes);
 }
 
 void block_synchronized() {
+    if (state.clocks.on()) state.clocks.synchronize(0, kMostThreads);
     state.block_phase = ++state.phase;
 }
 
 std::uint32_t warp_synchronized() {
+    if (state.clocks.on()) state.clocks.synchronize(std::size_t{state.thread} / 32 * 32, 32);
     state.warp_phase = ++state.phase;
     return state.warp_phase;
 }
@@ -315,6 +368,11 @@ void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code
         const std::uintptr_t step = page.bytes() ? 1 : 4;
         const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
         if (!page.copies.empty() && !free_of_copies(page, at, stop, now, verb(kind))) return;
+        if (shared && state.clocks.on()) {
+            visit_page_by_clock(page, at, stop, kind, now);
+            at = stop;
+            continue;
+        }
         for (; at < stop; at += step) visit(page, page.cells[at % kPageBytes / step], at, shared, kind, now);
     }
 }
@@ -327,6 +385,22 @@ void copy_begins(const void* to, const void* code) {
 void copy_ends(const void* to, const void* code) {
     if (enabled) copy_to(reinterpret_cast<std::uintptr_t>(to)) = {};
     touched(to, kCopyBytes, Kind::write, code);
+}
+
+void use_clocks() {
+    state.clocks.turn_on();
+}
+
+void release_into(Clock& to) {
+    state.clocks.release_into(to, state.thread);
+}
+
+void acquire(const Clock& from) {
+    state.clocks.acquire(from, state.thread);
+}
+
+void fence_proxies() {
+    state.clocks.fence_proxies(state.thread);
 }
 
 bool in_shared_memory(const void* pointer, std::size_t bytes) {

@@ -1,7 +1,7 @@
 // A racecheck and an initcheck for kernels that run on the host (kernels_on_host.h). Their sources are
 // compiled with -fsanitize=thread, which calls __tsan_read4 and its like before each access to memory; those
 // calls come here (kernel_races_tsan.cpp) instead of to the thread sanitizer, because the order between the
-// threads of a kernel is simple enough to be known exactly, without vector clocks: blocks of a launch are
+// threads of most kernels is simple enough to be known exactly, without vector clocks: blocks of a launch are
 // never ordered, warps of a block by __syncthreads only, lanes of a warp by that and __syncwarp (shuffles and
 // votes order no memory). Shared memory starts anew with each block.
 //
@@ -17,11 +17,13 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/support/kernel_clocks.h"
+
 namespace fibers::races {
 
 // What the fibers do, told by their scheduler.
 void begin_launch();
-void begin_block(const std::byte* shared, std::size_t shared_bytes);
+void begin_block(const std::byte* shared, std::size_t shared_bytes, std::size_t threads);
 void block_synchronized();
 std::uint32_t warp_synchronized();  // the warp's new phase
 void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, std::size_t stack_bytes);
@@ -43,6 +45,13 @@ void touched(const void* at, std::size_t bytes, Kind kind, const void* code);
 // thread ends it, whoever touches them is reported.
 void copy_begins(const void* to, const void* code);
 void copy_ends(const void* to, const void* code);
+
+// The order that barriers of some threads of the block make, from `use_clocks` on: then shared memory is judged by
+// it, global memory as ever. Of the running thread.
+void use_clocks();
+void release_into(Clock& to);  // what it has done and seen so far
+void acquire(const Clock& from);
+void fence_proxies();
 bool in_shared_memory(const void* at, std::size_t bytes);  // of the running block
 
 // Where in the sources an address of code is, as far as addr2line knows. Asks only once.

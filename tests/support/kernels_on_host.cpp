@@ -52,7 +52,12 @@ struct Fiber {
     Warp* warp = nullptr;
     const Barrier* waits_for = nullptr;
     unsigned generation = 0;
+    const Until* until = nullptr;  // it waits for
     bool done = false;
+    bool waits() const {
+        return waits_for != nullptr ? waits_for->generation == generation
+                                    : until != nullptr && !until->over();
+    }
 };
 
 struct Block {
@@ -164,6 +169,7 @@ void start(Fiber& fiber) {
     if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
     fiber.flow = new_flow(fiber.stack.get(), kStackBytes, fiber_main);
     fiber.waits_for = nullptr;
+    fiber.until = nullptr;
     fiber.done = false;
 }
 
@@ -171,6 +177,18 @@ void resume(Fiber& fiber) {
     block.running = &fiber;
     races::resume(fiber.place.thread.x, fiber.warp->phase, fiber.stack.get(), kStackBytes);
     go_on(block.scheduler, fiber.flow);
+}
+
+// What those wait for that say so.
+std::string waiting() {
+    std::string all;
+    int told = 0;
+    for (const Fiber& fiber : block.fibers) {
+        if (fiber.done || fiber.until == nullptr) continue;
+        if (++told > 4) return all + "\nand so on";
+        all += fmt::format("\nthread {} waits for {}", fiber.place.thread.x, fiber.until->what());
+    }
+    return all;
 }
 
 // One block, its fibers in an order that changes with its number.
@@ -184,13 +202,15 @@ void run_block(std::size_t threads, std::int64_t number) {
             Fiber& fiber = block.fibers[backwards ? threads - 1 - rotated : rotated];
             if (fiber.done) continue;
             left = true;
-            if (fiber.waits_for && fiber.waits_for->generation == fiber.generation) continue;
+            if (fiber.waits()) continue;
             fiber.waits_for = nullptr;
+            fiber.until = nullptr;
             moved = true;
             resume(fiber);
             if (block.error) return;
         }
-        if (left && !moved) throw tandem::Error("threads of a block wait at barriers that never fill");
+        if (left && !moved)
+            throw tandem::Error("threads of a block wait at barriers that never fill" + waiting());
     }
 }
 
@@ -238,6 +258,12 @@ unsigned ballot(unsigned mask, bool mine) {
     return bits;
 }
 
+void wait_until(const Until& until) {
+    if (until.over()) return;
+    block.running->until = &until;
+    stop(false);
+}
+
 std::byte* shared_memory() {
     return block.shared_data;
 }
@@ -261,8 +287,9 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
     races::begin_launch();
     for (std::int64_t number = 0; number < blocks; ++number) {
         std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
-        races::begin_block(block.shared_data, shared_bytes);
+        races::begin_block(block.shared_data, shared_bytes, count);
         begin_copies(count);
+        begin_barriers();
         block.warps.assign((count + 31) / 32, Warp{});
         block.barrier = Barrier{.members = threads};
         for (std::size_t i = 0; i < count; ++i) {
@@ -277,6 +304,7 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
         }
         run_block(count, number);
         if (block.error) std::rethrow_exception(block.error);
+        end_barriers();
     }
     const std::string found = races::end_launch();
     if (!found.empty()) throw tandem::Error("racecheck:" + found);

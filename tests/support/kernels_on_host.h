@@ -117,4 +117,5 @@ inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }
 
+#include "tests/support/kernels_on_host_barriers.h"
 #include "tests/support/kernels_on_host_instructions.h"

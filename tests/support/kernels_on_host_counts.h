@@ -10,6 +10,7 @@ struct Counts {
     std::int64_t matrix_loads = 0;    // of a warp, four matrices
     std::int64_t bank_conflicts = 0;  // turns that these took beyond one a matrix
     std::int64_t copies = 0;          // of 16 bytes, ahead
+    std::int64_t arrivals_left = 0;   // at named barriers, when blocks ended
 };
 extern thread_local constinit Counts counts;  // for the instructions
 

@@ -2,11 +2,23 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <string>
 
 namespace fibers {
 
 void begin_copies(std::size_t threads);  // of a block: none are on their way
 void end_copies();                       // the running thread has ended: throws where some still are
+
+void begin_barriers();  // of a block: named ones and mbarriers
+void end_barriers();    // of a block that has ended well
+
+// What a thread may wait for, and what that is called. A block in which all wait is told.
+struct Until {
+    std::function<bool()> over;
+    std::function<std::string()> what;
+};
+void wait_until(const Until& until);
 
 // Throw, with the place in the kernel.
 void check_multiple_of_16(const void* address, const char* what, const void* site);
