@@ -27,6 +27,11 @@ bool before(const Event& event, const Event& now, const Clock& clock) {
 
 }  // namespace
 
+void Clock::see(const Actor& actor) {
+    if (seen.size() <= actor.number) seen.resize(std::size_t{actor.number} + 1);
+    seen[actor.number] = std::max(seen[actor.number], actor.epoch);
+}
+
 void Clock::join(const Clock& other) {
     join_each(seen, other.seen);
     join_each(proxy, other.proxy);
@@ -101,6 +106,10 @@ Clocks::Conflict Clocks::write(std::uintptr_t word, const Event& now, const Cloc
     history.reads.clear();
     history.write = now;
     return {};
+}
+
+void Clocks::wrote(std::uintptr_t word, const Event& now) {
+    words_[word] = {now, {}};
 }
 
 bool Clocks::has_seen_first(std::size_t thread, std::size_t first, std::size_t count) const {

@@ -15,8 +15,14 @@
 
 namespace fibers::races {
 
+struct Actor {
+    std::uint16_t number = 0;
+    std::uint32_t epoch = 0;
+};
+
 struct Clock {
     std::vector<std::uint32_t> seen, proxy;  // by actor; beyond their ends 0
+    void see(const Actor& actor);
     void join(const Clock& other);
     void meet(const Clock& other);  // what both have seen
 };
@@ -48,6 +54,7 @@ class Clocks {
     void synchronize(std::size_t first, std::size_t count);  // threads
     const Clock& of(std::size_t thread) const { return threads_[thread]; }
     std::uint16_t new_actor();
+    bool beyond_threads(std::size_t actor) const { return actor >= threads_.size(); }
     // Whether the thread has seen what all of those did before this was on.
     bool has_seen_first(std::size_t thread, std::size_t first, std::size_t count) const;
 
@@ -60,6 +67,7 @@ class Clocks {
     };
     Conflict read(std::uintptr_t word, const Event& now, const Clock& clock, bool through_proxy);
     Conflict write(std::uintptr_t word, const Event& now, const Clock& clock);
+    void wrote(std::uintptr_t word, const Event& now);  // and nobody else could meanwhile
     bool written(std::uintptr_t word) const;
 
   private:

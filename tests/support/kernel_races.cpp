@@ -145,6 +145,7 @@ void join(Group& group, const Access& now, std::uint32_t from) {
 }
 
 std::string threads_of(const Access& a) {
+    if (state.clocks.beyond_threads(a.thread)) return "the asynchronous proxy";
     const char* const block = a.phase < state.block_begin ? "another block" : "the block";
     if (a.many == warps) return fmt::format("several warps of {}", block);
     if (a.many == lanes_of_a_warp) return fmt::format("several lanes of warp {} of {}", a.thread / 32, block);
@@ -227,9 +228,12 @@ void visit_by_clock(std::uintptr_t at, std::uintptr_t stop, Kind kind, const Acc
     report(at, true, now, verb(kind), &before, conflict.did, conflict.why);
 }
 
+std::uint32_t code_of(const void* code) {
+    return static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start);
+}
+
 Access access_of(const void* code) {
-    return {state.block_phase, state.warp_phase,
-            static_cast<std::uint32_t>(static_cast<const char*>(code) - __executable_start), state.thread};
+    return {state.block_phase, state.warp_phase, code_of(code), state.thread};
 }
 
 bool is_shared(std::uintptr_t at) {
@@ -385,6 +389,18 @@ void copy_begins(const void* to, const void* code) {
 void copy_ends(const void* to, const void* code) {
     if (enabled) copy_to(reinterpret_cast<std::uintptr_t>(to)) = {};
     touched(to, kCopyBytes, Kind::write, code);
+}
+
+std::uint16_t new_actor() {
+    return state.clocks.new_actor();
+}
+
+void copy_arrives(const void* to, const Actor& actor, const void* code) {
+    if (!enabled) return;
+    const auto at = reinterpret_cast<std::uintptr_t>(to);
+    copy_to(at) = {};
+    const Event event{actor.epoch, code_of(code), actor.number, 0xf};
+    for (std::uintptr_t word = at / 4; word < (at + kCopyBytes) / 4; ++word) state.clocks.wrote(word, event);
 }
 
 void use_clocks() {

@@ -52,6 +52,9 @@ void use_clocks();
 void release_into(Clock& to);  // what it has done and seen so far
 void acquire(const Clock& from);
 void fence_proxies();
+std::uint16_t new_actor();
+void copy_arrives(const void* to, const Actor& actor,
+                  const void* code);                       // the end of one that an actor writes
 bool in_shared_memory(const void* at, std::size_t bytes);  // of the running block
 
 // Where in the sources an address of code is, as far as addr2line knows. Asks only once.

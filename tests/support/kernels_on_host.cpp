@@ -173,6 +173,26 @@ void start(Fiber& fiber) {
     fiber.done = false;
 }
 
+void begin_block(std::int64_t number, std::int64_t blocks, std::size_t threads, std::size_t shared_bytes) {
+    std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
+    races::begin_block(block.shared_data, shared_bytes, threads);
+    begin_copies(threads);
+    begin_barriers();
+    begin_bulk(static_cast<std::size_t>(number));
+    block.warps.assign((threads + 31) / 32, Warp{});
+    block.barrier = Barrier{.members = static_cast<int>(threads)};
+    for (std::size_t i = 0; i < threads; ++i) {
+        Fiber& fiber = block.fibers[i];
+        fiber.warp = &block.warps[i / 32];
+        ++fiber.warp->barrier.members;
+        fiber.place = {{static_cast<unsigned>(i), 0, 0},
+                       {static_cast<unsigned>(number), 0, 0},
+                       {static_cast<unsigned>(threads), 1, 1},
+                       {static_cast<unsigned>(blocks), 1, 1}};
+        start(fiber);
+    }
+}
+
 void resume(Fiber& fiber) {
     block.running = &fiber;
     races::resume(fiber.place.thread.x, fiber.warp->phase, fiber.stack.get(), kStackBytes);
@@ -180,10 +200,11 @@ void resume(Fiber& fiber) {
 }
 
 // What those wait for that say so.
-std::string waiting() {
+std::string waiting(std::size_t threads) {
     std::string all;
     int told = 0;
-    for (const Fiber& fiber : block.fibers) {
+    for (std::size_t i = 0; i < threads; ++i) {
+        const Fiber& fiber = block.fibers[i];
         if (fiber.done || fiber.until == nullptr) continue;
         if (++told > 4) return all + "\nand so on";
         all += fmt::format("\nthread {} waits for {}", fiber.place.thread.x, fiber.until->what());
@@ -209,8 +230,8 @@ void run_block(std::size_t threads, std::int64_t number) {
             resume(fiber);
             if (block.error) return;
         }
-        if (left && !moved)
-            throw tandem::Error("threads of a block wait at barriers that never fill" + waiting());
+        if (left && !moved && !end_one_bulk())
+            throw tandem::Error("threads of a block wait at barriers that never fill" + waiting(threads));
     }
 }
 
@@ -285,29 +306,21 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
     const auto address = reinterpret_cast<std::uintptr_t>(block.shared.data());
     block.shared_data = block.shared.data() + (kMostAligned + 16 - address % kMostAligned) % kMostAligned;
     races::begin_launch();
-    for (std::int64_t number = 0; number < blocks; ++number) {
-        std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
-        races::begin_block(block.shared_data, shared_bytes, count);
-        begin_copies(count);
-        begin_barriers();
-        block.warps.assign((count + 31) / 32, Warp{});
-        block.barrier = Barrier{.members = threads};
-        for (std::size_t i = 0; i < count; ++i) {
-            Fiber& fiber = block.fibers[i];
-            fiber.warp = &block.warps[i / 32];
-            ++fiber.warp->barrier.members;
-            fiber.place = {{static_cast<unsigned>(i), 0, 0},
-                           {static_cast<unsigned>(number), 0, 0},
-                           {static_cast<unsigned>(count), 1, 1},
-                           {static_cast<unsigned>(blocks), 1, 1}};
-            start(fiber);
+    std::string failed;
+    try {
+        for (std::int64_t number = 0; number < blocks; ++number) {
+            begin_block(number, blocks, count, shared_bytes);
+            run_block(count, number);
+            if (block.error) std::rethrow_exception(block.error);
+            end_barriers();
+            end_bulk();
         }
-        run_block(count, number);
-        if (block.error) std::rethrow_exception(block.error);
-        end_barriers();
+    } catch (const tandem::Error& error) {
+        failed = error.what();
     }
     const std::string found = races::end_launch();
-    if (!found.empty()) throw tandem::Error("racecheck:" + found);
+    if (!found.empty()) failed += (failed.empty() ? "racecheck:" : "\nracecheck:") + found;
+    if (!failed.empty()) throw tandem::Error(failed);
 }
 
 }  // namespace fibers

@@ -29,6 +29,7 @@ struct MBarrier {
     std::int64_t bytes = 0;  // that copies still have to bring
     unsigned phase = 0;
     races::Clock open, held;  // of this phase so far; of the one before
+    std::uint16_t actor = 0;
 };
 
 struct Barriers {
@@ -96,6 +97,22 @@ void end_barriers() {
     for (const Named& named : barriers.named) counts.arrivals_left += named.arrived;
 }
 
+void check_mbarrier(std::uintptr_t mbarrier, const void* site) {
+    mbarrier_at(mbarrier, site);
+}
+
+races::Actor actor_of(std::uintptr_t mbarrier) {
+    const MBarrier& barrier = barriers.mbarriers.at(mbarrier);
+    return {barrier.actor, barrier.phase + 1};
+}
+
+void bytes_arrive(std::uintptr_t mbarrier, std::size_t bytes, const races::Actor& actor) {
+    MBarrier& barrier = barriers.mbarriers.at(mbarrier);
+    barrier.bytes -= static_cast<std::int64_t>(bytes);
+    barrier.open.see(actor);
+    end_phase_if_complete(barrier);
+}
+
 void meet(unsigned id, unsigned threads) {
     const void* const site = __builtin_return_address(0);
     if (left_out(LeftOut::named_barrier, site)) return;
@@ -126,7 +143,8 @@ void init_mbarrier(std::uintptr_t address, unsigned arrivals) {
         throw tandem::Error(fmt::format("an mbarrier for {} arrivals: {}", arrivals, place_of(site)));
     races::use_clocks();
     races::touched(reinterpret_cast<const void*>(address), 8, races::Kind::write, site);
-    barriers.mbarriers[address] = {.expected = count, .pending = count, .open = {}, .held = {}};
+    barriers.mbarriers[address] = {
+        .expected = count, .pending = count, .open = {}, .held = {}, .actor = races::new_actor()};
 }
 
 void arrive(std::uintptr_t address) {
@@ -137,6 +155,7 @@ void arrive(std::uintptr_t address) {
 
 void arrive_expecting(std::uintptr_t address, unsigned bytes) {
     const void* const site = __builtin_return_address(0);
+    if (left_out(LeftOut::mbarrier_arrival, site)) return;
     MBarrier& barrier = mbarrier_at(address, site);
     barrier.bytes += bytes;
     arrive_once(barrier, site);

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
+
+#include "tests/support/kernel_races.h"
 
 namespace fibers {
 
@@ -12,6 +15,13 @@ void end_copies();                       // the running thread has ended: throws
 
 void begin_barriers();  // of a block: named ones and mbarriers
 void end_barriers();    // of a block that has ended well
+
+void begin_bulk(std::size_t block);  // none are on their way; the block's number
+void end_bulk();                     // of a block that has ended well: throws where some still are
+bool end_one_bulk();                 // one, any, arrives; false: there is none
+void check_mbarrier(std::uintptr_t mbarrier, const void* site);
+races::Actor actor_of(std::uintptr_t mbarrier);  // who writes what comes in its present phase
+void bytes_arrive(std::uintptr_t mbarrier, std::size_t bytes, const races::Actor& actor);
 
 // What a thread may wait for, and what that is called. A block in which all wait is told.
 struct Until {

@@ -1,8 +1,12 @@
 // What kernels say to a GPU of compute capability 9.0 below C++, beside instructions.cuh: barriers of some of a
-// block's threads. Where kernels run on the host, tests/support/kernels_on_host_barriers.h takes its place.
+// block's threads, bulk copies. Where kernels run on the host, tests/support/kernels_on_host_barriers.h takes its place.
 #pragma once
 
 #include "common/ops/cuda/instructions.cuh"
+
+#if !defined(TANDEM_KERNELS_ON_HOST)
+#include <cuda.h>  // CUtensorMap
+#endif
 
 namespace tandem::ops::TANDEM_KERNELS {
 
@@ -68,6 +72,42 @@ __device__ __forceinline__ void wait_for(SharedAddress mbarrier, unsigned parity
         "@!done bra again;\n"
         "}\n" ::"r"(mbarrier),
         "r"(parity)
+        : "memory");
+#endif
+}
+
+// A tensor of three dimensions in global memory, and the box of it that a copy brings: a parameter of the kernel
+// (__grid_constant__). Made on the host: cuTensorMapEncodeTiled; fibers::tensor_map.
+#if defined(TANDEM_KERNELS_ON_HOST)
+using TensorMap = fibers::TensorMap;
+#else
+using TensorMap = CUtensorMap;
+#endif
+
+// The box whose first element is (x, y, z) to shared memory, at a multiple of 128, zeros where the tensor has
+// nothing; the box's bytes come under the mbarrier, by one thread.
+__device__ __forceinline__ void copy_box(SharedAddress to, const TensorMap& map, SharedAddress mbarrier,
+                                         int x, int y, int z) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    fibers::bring_box(to, map, mbarrier, x, y, z);
+#else
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+        "%5}], [%2];" ::"r"(to),
+        "l"(&map), "r"(mbarrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+#endif
+}
+
+// Bytes in a row: all three multiples of 16.
+__device__ __forceinline__ void copy_bulk(SharedAddress to, const void* from, unsigned bytes,
+                                          SharedAddress mbarrier) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    fibers::bring_bulk(to, from, bytes, mbarrier);
+#else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(mbarrier)
         : "memory");
 #endif
 }

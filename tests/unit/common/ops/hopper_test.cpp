@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "common/error.h"
 #include "tests/support/kernel_mutations.h"
 #include "tests/support/kernels_on_host_counts.h"
+#include "tests/support/kernels_on_host_rules.h"
 
 namespace tandem::ops::on_host {
 namespace {
@@ -208,6 +210,175 @@ TEST(MBarriers, HaveRules) {
                     },
                     8),
                 HasSubstr("nothing between that orders them"));
+}
+
+// --- bulk copies ---
+
+struct alignas(16) Sixteenths {
+    std::uint32_t w[4] = {1, 2, 3, 4};
+};
+
+// A tensor [rows, heads, columns] of two-byte numbers, all different.
+struct Numbers {
+    std::int64_t columns, heads, rows;
+    std::vector<std::uint16_t> values =
+        std::vector<std::uint16_t>(static_cast<std::size_t>(columns * heads * rows + 8));
+    Numbers(std::int64_t c, std::int64_t h, std::int64_t r) : columns(c), heads(h), rows(r) {
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i + 1);
+    }
+    TensorMap map(std::array<int, 3> box, int swizzle) const {
+        return fibers::tensor_map(values.data(), {columns, heads, rows}, {2 * columns, 2 * columns * heads},
+                                  box, swizzle);
+    }
+    std::uint16_t at(std::int64_t x, std::int64_t y, std::int64_t z) const {
+        const bool there = x >= 0 && x < columns && y >= 0 && y < heads && z >= 0 && z < rows;
+        return there ? values[static_cast<std::size_t>((z * heads + y) * columns + x)] : 0;
+    }
+};
+
+unsigned char* at_1024(unsigned char* memory) {
+    return memory + (1024 - reinterpret_cast<std::uintptr_t>(memory) % 1024) % 1024;
+}
+
+// A box, by one thread; all read it, swizzled over rows of box columns, when it has come.
+struct BoxCopy {
+    int x = 0, y = 0, z = 0;
+    unsigned expects = 0, parity = 0;
+    bool waits = true;
+};
+__global__ void read_box(const TensorMap map, std::uint16_t* out, BoxCopy how) {
+    TANDEM_DYNAMIC_SHARED(memory);
+    unsigned char* const tile = at_1024(memory);
+    const auto bytes = static_cast<unsigned>(map.box_bytes());
+    const SharedAddress arrived = shared_address(tile) + bytes;
+    if (threadIdx.x == 0) init_mbarrier(arrived, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        arrive_expecting(arrived, how.expects);
+        copy_box(shared_address(tile), map, arrived, how.x, how.y, how.z);
+    }
+    if (how.waits) wait_for(arrived, how.parity);
+    for (unsigned i = threadIdx.x; i < bytes / 2; i += kBlock) {
+        const unsigned row_bytes = 2 * map.box[0];
+        const unsigned row = 2 * i / row_bytes;
+        const unsigned swizzle = map.swizzle == 0 ? 0 : row * row_bytes / 128 % (map.swizzle / 16);
+        out[i] = *reinterpret_cast<const std::uint16_t*>(tile + (2 * i ^ swizzle << 4));
+    }
+}
+
+TEST(BulkCopies, BringBoxes) {
+    const Numbers numbers(72, 3, 20);
+    for (const auto& [columns, swizzle] :
+         {std::pair{64, 128}, std::pair{32, 64}, std::pair{16, 32}, std::pair{64, 0}}) {
+        const TensorMap map = numbers.map({columns, 1, 16}, swizzle);
+        const auto bytes = static_cast<unsigned>(map.box_bytes());
+        std::vector<std::uint16_t> out(bytes / 2);
+        for (const BoxCopy& where :
+             {BoxCopy{0, 0, 0}, BoxCopy{64, 2, 10}, BoxCopy{0, 3, 0}, BoxCopy{-8, 1, -3}}) {
+            BoxCopy how = where;
+            how.expects = bytes;
+            EXPECT_THAT(said(
+                            [&] {
+                                if (blockIdx.x == 0) read_box(map, out.data(), how);
+                            },
+                            bytes + 1032),
+                        IsEmpty());
+            for (int row = 0; row < 16; ++row) {
+                for (int column = 0; column < columns; ++column) {
+                    EXPECT_EQ(out[static_cast<std::size_t>(row * columns + column)],
+                              numbers.at(how.x + column, how.y, how.z + row))
+                        << swizzle << ' ' << row << ' ' << column;
+                }
+            }
+        }
+    }
+}
+
+TEST(BulkCopies, HaveToBeWaitedFor) {
+    const Numbers numbers(64, 1, 16);
+    const TensorMap map = numbers.map({64, 1, 16}, 128);
+    const unsigned bytes = 64 * 16 * 2;
+    std::vector<std::uint16_t> out(bytes / 2);
+    const auto run = [&](const BoxCopy& how) {
+        return said(
+            [&] {
+                if (blockIdx.x == 0) read_box(map, out.data(), how);
+            },
+            bytes + 1032);
+    };
+    EXPECT_THAT(run({.expects = bytes}), IsEmpty());
+    EXPECT_THAT(run({.expects = bytes, .waits = false}), HasSubstr("on its way"));
+    EXPECT_THAT(run({.expects = bytes, .parity = 1}), HasSubstr("on its way"));  // passes at once
+    EXPECT_THAT(run({.expects = bytes + 16}), HasSubstr("lacks 0 arrivals and 16 bytes"));
+    EXPECT_THAT(run({.expects = bytes - 16}), HasSubstr("lacks 0 arrivals and -16 bytes"));
+    EXPECT_THAT(run({.expects = 0}), HasSubstr("on its way"));
+}
+
+// Only some of the threads have waited, and have told the others by no barrier.
+TEST(BulkCopies, AreOrderedForThoseWhoWaited) {
+    const std::vector<Sixteenths> from(4);
+    const auto run = [&](bool barrier) {
+        std::vector<std::uint32_t> out(kBlock);
+        bool seen = false;
+        return said(
+            [&] {
+                TANDEM_DYNAMIC_SHARED(memory);
+                if (blockIdx.x > 0) return;
+                const SharedAddress arrived = shared_address(memory) + 64;
+                if (threadIdx.x == 0) init_mbarrier(arrived, 1);
+                __syncthreads();
+                if (threadIdx.x == 0) {
+                    arrive_expecting(arrived, 64);
+                    copy_bulk(shared_address(memory), from.data(), 64, arrived);
+                }
+                // The others come later, but nothing says so.
+                if (threadIdx.x < 32) wait_for(arrived, 0);
+                if (threadIdx.x == 0) seen = true;
+                if (barrier) __syncthreads();
+                if (!barrier && threadIdx.x >= 32)
+                    fibers::wait_until({[&] { return seen; }, [] { return "others"; }});
+                out[threadIdx.x] = reinterpret_cast<std::uint32_t*>(memory)[threadIdx.x % 16];
+            },
+            72);
+    };
+    EXPECT_THAT(run(true), IsEmpty());
+    EXPECT_THAT(run(false), HasSubstr("asynchronous proxy"));
+}
+
+TEST(BulkCopies, HaveRules) {
+    const Numbers numbers(64, 1, 16);
+    EXPECT_THROW(numbers.map({128, 1, 16}, 128), Error);  // longer than the swizzle
+    EXPECT_THROW(numbers.map({64, 1, 257}, 128), Error);
+    EXPECT_THROW(numbers.map({4, 1, 16}, 128), Error);
+    EXPECT_THROW(fibers::tensor_map(numbers.values.data() + 1, {64, 1, 16}, {128, 128}, {64, 1, 16}, 128),
+                 Error);
+    EXPECT_THROW(fibers::tensor_map(numbers.values.data(), {64, 1, 16}, {128, 2}, {64, 1, 16}, 128), Error);
+    const auto alone = [](const auto& does) {
+        return said(
+            [&] {
+                TANDEM_DYNAMIC_SHARED(memory);
+                const SharedAddress tile = shared_address(at_1024(memory));
+                if (threadIdx.x == 0) {
+                    init_mbarrier(tile + 2048, 1);
+                    does(tile, tile + 2048);
+                }
+            },
+            4096);
+    };
+    const TensorMap map = numbers.map({64, 1, 16}, 128);
+    EXPECT_THAT(alone([&](SharedAddress to, SharedAddress m) { copy_box(to + 64, map, m, 0, 0, 0); }),
+                HasSubstr("no multiple of 128"));
+    EXPECT_THAT(alone([&](SharedAddress to, SharedAddress) { copy_box(to, map, to, 0, 0, 0); }),
+                HasSubstr("no mbarrier has been made"));
+    EXPECT_THAT(
+        alone([&](SharedAddress to, SharedAddress m) { copy_bulk(to, numbers.values.data(), 24, m); }),
+        HasSubstr("the size of a bulk copy"));
+    EXPECT_THAT(
+        alone([&](SharedAddress to, SharedAddress m) { copy_bulk(to, numbers.values.data() + 1, 32, m); }),
+        HasSubstr("source"));
+    EXPECT_THAT(
+        alone([&](SharedAddress to, SharedAddress m) { copy_bulk(to, numbers.values.data(), 32, m); }),
+        HasSubstr("a block ends with 1 bulk copies on their way"));
 }
 
 }  // namespace
