@@ -5,13 +5,10 @@
 
 #include "common/ops/cuda/elements.cuh"
 #include "common/ops/shared/divider.h"
-#include "common/ops/shared/exp.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kDecodeThreads = 128;
-inline constexpr std::int64_t kPart = 256;  // keys
-inline constexpr float kLowest = -3.402823466e38f;
 
 struct Cache {
     Elements k, v;
@@ -35,8 +32,8 @@ struct DecodeItem {
     std::int64_t sequence, kv_head, head, part;
     int heads, begin, end;  // keys [begin, end): none when the part lies past the sequence
 
-    __device__ DecodeItem(const Cache& c, std::uint32_t parts, std::uint32_t head_blocks,
-                          int heads_of_block) {
+    __device__ DecodeItem(const Cache& c, std::uint32_t parts, std::uint32_t head_blocks, int heads_of_block,
+                          int part_keys) {
         std::uint32_t item = blockIdx.x;
         part = item % parts;
         item /= parts;
@@ -50,44 +47,14 @@ struct DecodeItem {
         head = kv_head * c.group + first;
         heads = left < heads_of_block ? left : heads_of_block;
         const int length = c.lengths[sequence];
-        begin = static_cast<int>(part * kPart);
-        end = begin + static_cast<int>(kPart) < length ? begin + static_cast<int>(kPart) : length;
+        begin = static_cast<int>(part) * part_keys;
+        end = begin + part_keys < length ? begin + part_keys : length;
     }
     // The row of a key in the cache [rows, kv_heads, head_dim].
     __device__ std::int64_t row(const Cache& c, int key) const {
         const std::uint32_t page = c.pages.quotient(static_cast<std::uint32_t>(key));
         return c.tables[sequence * c.table_width + page] * c.page_size +
                c.pages.rest(static_cast<std::uint32_t>(key), page);
-    }
-};
-
-// The walkers of a block, merged in order into the part's results; a thread has a dimension of a head.
-template <int kHeads, int kWalkers, int kDim>
-struct Walkers {
-    float max[kHeads][kWalkers];
-    float sum[kHeads][kWalkers];
-    float values[kHeads][kWalkers][kDim];
-
-    __device__ void merge(const Cache& c, const DecodeItem& item, const Parts& parts) const {
-        for (int n = static_cast<int>(threadIdx.x); n < item.heads * kDim; n += kDecodeThreads) {
-            const int h = n / kDim;
-            const int at = n % kDim;
-            if (at >= c.head_dim) continue;
-            float most = kLowest;
-            for (int w = 0; w < kWalkers; ++w) most = max[h][w] > most ? max[h][w] : most;
-            float value = 0.0f, total = 0.0f;
-            for (int w = 0; w < kWalkers; ++w) {
-                const float weight = shared::fast_exp(max[h][w] - most);
-                total += sum[h][w] * weight;
-                value += values[h][w][at] * weight;
-            }
-            const std::int64_t to = (item.sequence * c.heads + item.head + h) * parts.count + item.part;
-            parts.values[to * c.head_dim + at] = value;
-            if (at == 0) {
-                parts.max[to] = most;
-                parts.sum[to] = total;
-            }
-        }
     }
 };
 
