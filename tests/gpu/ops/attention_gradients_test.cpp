@@ -6,6 +6,9 @@
 #include <limits>
 
 #include "tests/gpu/ops/rig.h"
+#if defined(TANDEM_KERNELS_ON_HOST)
+#include "tests/support/kernels_on_host_counts.h"
+#endif
 
 namespace tandem::tests {
 namespace {
@@ -129,8 +132,18 @@ Found gradients_of(const Problem& p, const Tensor& lse, const Tensor& delta, flo
         return to_tested(result);
     };
     Tensor dq = filled(p.q_shape()), dk = filled(p.k_shape()), dv = filled(p.k_shape());
+#if defined(TANDEM_KERNELS_ON_HOST)
+    fibers::take_counts();
+#endif
     tested::attention_backward(tested_stream(), there(p.dout), there(p.q), there(p.k), there(p.v),
                                to_tested(lse), to_tested(delta), p.segments, p.scale, dq, dk, dv);
+#if defined(TANDEM_KERNELS_ON_HOST)
+    const fibers::Counts counts = fibers::take_counts();
+    const auto all = lse.values<float>();
+    const bool sees = std::any_of(all.begin(), all.end(), [](float row) { return std::isfinite(row); });
+    EXPECT_EQ(counts.products > 0, dtype == DType::bfloat16 && sees) << "by tensor cores, or not";
+    EXPECT_EQ(counts.bank_conflicts, 0) << "of " << counts.matrix_loads << " loads";
+#endif
     return {to_host(dq), to_host(dk), to_host(dv)};
 }
 

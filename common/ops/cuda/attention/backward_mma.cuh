@@ -13,7 +13,7 @@
 
 namespace tandem::ops::TANDEM_KERNELS {
 
-// Of a row of queries and a head; +inf and 0 where there is no row or it sees no key: then p is 0.
+// Of a row of queries and a head; +inf and 0 where there is no row: then p is 0.
 struct alignas(8) RowStatistics {
     float lse;  // times log2(e)
     float delta;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads)
     RowStatistics mine{INFINITY, 0.0f};
     if (row < place.segment.q_len) {
         const std::int64_t at = head * in.q_rows + place.segment.q_begin + row;
-        if (lse[at] != -INFINITY) mine = {lse[at] * kLog2E, delta[at]};
+        mine = {lse[at] * kLog2E, delta[at]};
     }
     to[item] = mine;
 }
