@@ -150,7 +150,7 @@ void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tens
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
-                        float scale, Tensor dq, Tensor dk, Tensor dv) {
+                        float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes) {
     constexpr const char* kOp = "attention_backward";
     check_segments(kOp, q, k, v, segments);
     detail::check_floating(kOp, "dout", dout);
@@ -163,7 +163,7 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
     detail::check_dtype(kOp, "dk", dk, DType::float32);
     detail::check_shape(kOp, "dv", dv, v.shape());
     detail::check_dtype(kOp, "dv", dv, DType::float32);
-    TANDEM_ROUTE(attention_backward, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv);
+    TANDEM_ROUTE(attention_backward, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv, writes);
 }
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,

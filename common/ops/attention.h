@@ -36,10 +36,17 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
 // delta[heads, q_rows] = rowsum(dout * out), float32: the term that the backward of every block shares.
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta);
 
+// The gradients that attention_backward writes instead of adding to them: what they held does not matter, and
+// rows in no segment become 0.
+struct GradientWrites {
+    bool dq = false;
+    bool dk_dv = false;
+};
+
 // Given the final lse and delta, adds this call's contribution to dq, dk, dv (float32, shaped as q, k, v).
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
-                        float scale, Tensor dq, Tensor dk, Tensor dv);
+                        float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes = {});
 
 // Merges a block into a running result: rows [row_begin, row_begin + block rows) of out and lse (float32)
 // become the average of themselves and the block, weighted by log-sum-exp. Both -inf leaves out = 0 and

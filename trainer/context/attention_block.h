@@ -12,14 +12,8 @@ inline Tensor empty_row_scalars(const Tensor& q) {
     return Tensor::empty({q.dim(1), q.dim(0)}, DType::float32, "activations", device_pool(q.device()));
 }
 
-inline Tensor zeros_f32(Stream& stream, const Tensor& like, MemoryPool& pool) {
-    Tensor result = Tensor::empty(like.shape(), DType::float32, "activations", pool);
-    fill_zero(stream, result.span());
-    return result;
-}
-
-inline Tensor zeros_f32(Stream& stream, const Tensor& like) {
-    return zeros_f32(stream, like, device_pool(stream.device()));
+inline Tensor empty_f32(Stream& stream, const Tensor& like) {
+    return Tensor::empty(stream, like.shape(), DType::float32, "activations");
 }
 
 inline Tensor attention_delta_of(Stream& stream, const Tensor& dout, const Tensor& out) {

@@ -19,10 +19,10 @@ class LocalContext final : public ContextParallel {
 
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        ContextGrads grads{zeros_f32(compute_, saved.q), zeros_f32(compute_, saved.k),
-                           zeros_f32(compute_, saved.v)};
+        ContextGrads grads{empty_f32(compute_, saved.q), empty_f32(compute_, saved.k),
+                           empty_f32(compute_, saved.v)};
         ops::attention_backward(compute_, dout, saved.q, saved.k, saved.v, saved.lse, delta, segments_, scale,
-                                grads.dq, grads.dk, grads.dv);
+                                grads.dq, grads.dk, grads.dv, {.dq = true, .dk_dv = true});
         return grads;
     }
 

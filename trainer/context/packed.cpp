@@ -39,13 +39,12 @@ class PackedContext final : public ContextParallel {
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const auto [k, v] = saved.k_full.defined() ? std::array{saved.k_full, saved.v_full} : gather(saved);
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        const Tensor dk_full = zeros_f32(compute_, k, memory());
-        const Tensor dv_full = zeros_f32(compute_, v, memory());
-        ContextGrads grads{zeros_f32(compute_, saved.q),
-                           Tensor::empty(compute_, saved.k.shape(), DType::float32, "activations"),
-                           Tensor::empty(compute_, saved.v.shape(), DType::float32, "activations")};
+        const Tensor dk_full = Tensor::empty(k.shape(), DType::float32, "activations", memory());
+        const Tensor dv_full = Tensor::empty(v.shape(), DType::float32, "activations", memory());
+        ContextGrads grads{empty_f32(compute_, saved.q), empty_f32(compute_, saved.k),
+                           empty_f32(compute_, saved.v)};
         ops::attention_backward(compute_, dout, saved.q, k, v, saved.lse, delta, segments_, scale, grads.dq,
-                                dk_full, dv_full);
+                                dk_full, dv_full, {.dq = true, .dk_dv = true});
         const std::array items{
             comm::ReduceScatterItem{dk_full.span(), grads.dk.span(), DType::float32, false},
             comm::ReduceScatterItem{dv_full.span(), grads.dv.span(), DType::float32, false}};

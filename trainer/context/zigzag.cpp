@@ -62,7 +62,7 @@ class ZigzagContext final : public ContextParallel {
 
     ContextGrads backward(const Tensor& dout, const ContextSaved& saved, float scale) override {
         const Tensor delta = attention_delta_of(compute_, dout, saved.out);
-        const Tensor dq = zeros_f32(compute_, saved.q);
+        const Tensor dq = empty_f32(compute_, saved.q);
         KeyRing ring(*this, saved);
         // Two blocks: one is computed while the other is on its way.
         std::array<KeyValue, 2> blocks{gradient_buffers(saved), gradient_buffers(saved)};
@@ -71,9 +71,8 @@ class ZigzagContext final : public ContextParallel {
         for (int step = 0; step < cp_.size(); ++step) {
             const KeyValue kv = ring.begin_step(step);
             const KeyValue& block = blocks[static_cast<std::size_t>(step % 2)];
-            for (const Tensor& half : block) ops::fill_zero(compute_, half);
             ops::attention_backward(compute_, dout, saved.q, kv[0], kv[1], saved.lse, delta, segments(step),
-                                    scale, dq, block[0], block[1]);
+                                    scale, dq, block[0], block[1], {.dq = step == 0, .dk_dv = true});
             if (step > 0) {
                 compute_.wait(sent);
                 for (std::size_t i = 0; i < 2; ++i) ops::add(compute_, block[i], travelling[i]);

@@ -57,7 +57,7 @@ TEST(GpuAttention, ForwardAndBackward) {
                          {random(k_shape, 6), true},
                          {random(k_shape, 7), true}},
                         BOTH(attention_backward(s, t[0], t[1], t[2], t[3], t[4], t[5], c.segments, scale,
-                                                t[6], t[7], t[8])));
+                                                t[6], t[7], t[8], {})));
     }
 }
 

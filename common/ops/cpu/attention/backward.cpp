@@ -20,6 +20,13 @@ struct Backward {
     Tensor dq, dk, dv;
 };
 
+void clear(const Tensor& tensor) {
+    float* const data = tensor.data<float>();
+    detail::parallel_blocks(tensor.numel(), 1 << 16, [&](std::int64_t begin, std::int64_t count) {
+        std::fill_n(data + begin, count, 0.0f);
+    });
+}
+
 // Adds packed rows [rows, width] to rows of one head of a float32 tensor.
 void add_rows(const float* from, const AttentionShape& s, std::int64_t rows, const Tensor& to,
               std::int64_t begin, std::int64_t head, std::int64_t heads) {
@@ -100,9 +107,14 @@ void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& se
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
-                        float scale, Tensor dq, Tensor dk, Tensor dv) {
+                        float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes) {
     const AttentionShape shape = detail::attention_shape(q, k);
-    stream.enqueue([b = Backward{dout, q, k, v, lse, delta, shape, scale, dq, dk, dv}, segments] {
+    stream.enqueue([b = Backward{dout, q, k, v, lse, delta, shape, scale, dq, dk, dv}, segments, writes] {
+        if (writes.dq) clear(b.dq);
+        if (writes.dk_dv) {
+            clear(b.dk);
+            clear(b.dv);
+        }
         detail::parallel_for(b.shape.kv_heads,
                              [&](std::int64_t kv_head) { backward_kv_head(b, segments, kv_head); });
     });

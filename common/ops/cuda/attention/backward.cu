@@ -11,14 +11,46 @@ namespace {
 
 using Lists = std::vector<std::vector<AttentionSegment>>;
 
+// Zeros in all rows but the `kept` ones (begin, length), which share none.
+void clear_others(Work& work, const Tensor& rows, std::vector<std::pair<std::int64_t, std::int64_t>> kept) {
+    if (rows.dim(0) == 0) return;
+    const std::int64_t row_bytes = static_cast<std::int64_t>(rows.bytes()) / rows.dim(0);
+    kept.emplace_back(rows.dim(0), 0);
+    std::sort(kept.begin(), kept.end());
+    std::int64_t done = 0;
+    for (const auto& [begin, length] : kept) {
+        if (begin > done) {
+            work.clear(rows.raw() + done * row_bytes, static_cast<std::size_t>((begin - done) * row_bytes));
+        }
+        done = begin + length;
+    }
+}
+
+// What the kernels that write do not write: the first list's write dk and dv, later ones add to them.
+void clear_unwritten(Work& work, const Lists& lists, const GradientWrites& writes, const Tensor& dq,
+                     const Tensor& dk, const Tensor& dv) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> queries, keys;
+    for (const auto& list : lists) {
+        for (const AttentionSegment& segment : list) {
+            queries.emplace_back(segment.q_begin, segment.q_len);
+            if (&list == &lists.front()) keys.emplace_back(segment.k_begin, segment.k_len);
+        }
+    }
+    if (writes.dq) clear_others(work, dq, queries);
+    if (!writes.dk_dv) return;
+    clear_others(work, dk, keys);
+    clear_others(work, dv, keys);
+}
+
 template <int kDim>
-void keys_by_fp32(Work& work, AttentionInputs in, const Gradients& g, const Lists& lists) {
+void keys_by_fp32(Work& work, AttentionInputs in, Gradients g, const Lists& lists) {
     for (const auto& list : lists) {
         Tiling keys;
         for (const AttentionSegment& segment : list) keys.add(segment, segment.k_len, kBackwardTile<kDim>);
         keys.upload(work, in);
         work.launch(key_fp32_kernel<kDim>, keys.tiles() * in.kv_heads, kTileThreads,
                     backward_fp32_bytes<kDim>(), in, g);
+        g.writes.dk_dv = false;  // the next ones may have rows of these
     }
 }
 
@@ -73,6 +105,7 @@ void keys_by_mma(Work& work, BackwardInputs b, const Lists& lists) {
         b.padded_begin = work.table(padded_begins<kDim>(list, padded));
         work.launch(keys_mma_kernel<kDim>, keys.tiles() * b.in.kv_heads, KeysKernel<kDim>::kThreads,
                     KeysKernel<kDim>::kSharedBytes, b);
+        b.writes.dk_dv = false;  // the next ones may have rows of these
     }
 }
 
@@ -106,6 +139,7 @@ void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, con
     b.dq = g.dq;
     b.dk = g.dk;
     b.dv = g.dv;
+    b.writes = g.writes;
     const Tiling queries = upload_queries<kDim>(work, b, g, lists);
     if constexpr (kDim == 256) {
         keys_by_fp32<kDim>(work, in, g, lists);  // their sums fit no block's registers
@@ -121,7 +155,7 @@ void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, con
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
-                        float scale, Tensor dq, Tensor dk, Tensor dv) {
+                        float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes) {
     Work work(stream, "attention_backward");
     const AttentionInputs in = attention_inputs(q, k, v, scale);
     const Gradients g{elements(dout, in.head_dim),
@@ -129,8 +163,10 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
                       delta.data<float>(),
                       dq.data<float>(),
                       dk.data<float>(),
-                      dv.data<float>()};
+                      dv.data<float>(),
+                      writes};
     const Lists lists = without_shared_keys(segments);
+    clear_unwritten(work, lists, writes, dq, dk, dv);
     if (by_tensor_cores(in, g, lists)) {
         with_mma_head_dim(in.head_dim, [&]<int kDim>() { backward_mma<kDim>(work, in, g, lists); });
         return;

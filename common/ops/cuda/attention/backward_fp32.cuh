@@ -34,6 +34,7 @@ struct Gradients {
     float* dq;
     float* dk;
     float* dv;
+    GradientWrites writes;
 };
 
 template <int kDim>
@@ -82,10 +83,10 @@ __device__ __forceinline__ void probabilities(const AttentionInputs& in, const G
     }
 }
 
-// rows [begin, begin + count) of one head += sums
+// rows [begin, begin + count) of one head += sums, or = sums
 template <int kDim, int R>
 __device__ __forceinline__ void add_to(float* to, std::int64_t begin, std::int64_t count, std::int64_t head,
-                                       std::int64_t heads, std::int64_t head_dim,
+                                       std::int64_t heads, std::int64_t head_dim, bool write,
                                        const Four (&sums)[R][kDim / 64]) {
     const int tx = static_cast<int>(threadIdx.x) % 16;
     const int ty = static_cast<int>(threadIdx.x) / 16;
@@ -99,7 +100,7 @@ __device__ __forceinline__ void add_to(float* to, std::int64_t begin, std::int64
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const int d = 4 * tx + 64 * n + e;
-                if (d < head_dim) target[d] += sums[i][n].v[e];
+                if (d < head_dim) target[d] = (write ? 0.0f : target[d]) + sums[i][n].v[e];
             }
         }
     }
@@ -141,8 +142,8 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 128 ? 2 : 1)
                                         tiles.q, dk);
         }
     }
-    add_to<kDim, kR>(g.dk, s.k_begin + key, keys, kv_head, in.kv_heads, in.head_dim, dk);
-    add_to<kDim, kR>(g.dv, s.k_begin + key, keys, kv_head, in.kv_heads, in.head_dim, dv);
+    add_to<kDim, kR>(g.dk, s.k_begin + key, keys, kv_head, in.kv_heads, in.head_dim, g.writes.dk_dv, dk);
+    add_to<kDim, kR>(g.dv, s.k_begin + key, keys, kv_head, in.kv_heads, in.head_dim, g.writes.dk_dv, dv);
 }
 
 // Grid: (tile of queries, head).
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
         add_weighted_rows<kDim, kR>([&](int i, int j) { return tiles.ds[(ty * kR + i) * kStride + j]; },
                                     tiles.k, dq);
     }
-    add_to<kDim, kR>(g.dq, s.q_begin + first, rows, head, in.heads, in.head_dim, dq);
+    add_to<kDim, kR>(g.dq, s.q_begin + first, rows, head, in.heads, in.head_dim, g.writes.dq, dq);
 }
 
 // Segments may share rows of k, whose gradients two blocks must not add to at once: cuts them into lists, to

@@ -270,9 +270,10 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
         const int row = (static_cast<int>(threadIdx.x / 32) * kBlocks + i) * 16;
-        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, b.in.scale,
-                       dk[i]);
-        add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim, 1.0f, dv[i]);
+        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
+                       b.writes.dk_dv, b.in.scale, dk[i]);
+        add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
+                       b.writes.dk_dv, 1.0f, dv[i]);
     }
 }
 

@@ -29,6 +29,7 @@ struct BackwardInputs {
     float* dq;
     float* dk;
     float* dv;
+    GradientWrites writes;
 };
 
 // A block's tile, as tile_place says, and where its segment's rows of statistics begin.
@@ -63,10 +64,10 @@ __device__ __forceinline__ void as_operand(const float (&left)[4], const float (
     a[3] = bfloat16_pair(right[2], right[3]);
 }
 
-// Adds columns of a warp's sixteen rows to float32 rows of one head: `sums` as `multiply` leaves them.
+// float32 rows of one head += factor sums, or = them: a warp's sixteen rows, as `multiply` leaves them.
 template <int kDim>
 __device__ __forceinline__ void add_sums(float* to, std::int64_t begin, int row, int count, std::int64_t head,
-                                         std::int64_t heads, std::int64_t head_dim, float factor,
+                                         std::int64_t heads, std::int64_t head_dim, bool write, float factor,
                                          const float (&sums)[kDim / 8][4]) {
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
@@ -77,7 +78,7 @@ __device__ __forceinline__ void add_sums(float* to, std::int64_t begin, int row,
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
             if (8 * n >= head_dim) continue;
-            const Pair before = load_pair(target + 8 * n);
+            const Pair before = write ? Pair{} : load_pair(target + 8 * n);
             const float first = fused(sums[n][2 * half], factor, shared::float_of(before.w[0]));
             const float second = fused(sums[n][2 * half + 1], factor, shared::float_of(before.w[1]));
             store_pair(target + 8 * n, {{shared::bits_of(first), shared::bits_of(second)}});

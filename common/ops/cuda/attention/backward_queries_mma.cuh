@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
     for (int i = 0; i < kBlocks; ++i) {
         add_sums<kDim>(b.dq, done.place.segment.q_begin + done.first,
                        static_cast<int>(threadIdx.x / 32) * kBlocks * 16 + 16 * i, done.rows, done.head,
-                       b.in.heads, static_cast<int>(b.in.head_dim), b.in.scale, dq[i]);
+                       b.in.heads, static_cast<int>(b.in.head_dim), b.writes.dq, b.in.scale, dq[i]);
     }
 }
 

@@ -40,7 +40,7 @@ struct Layers {
             tested::attention_forward(s, q, k, v, segments, 0.3f, out, lse);
         }
         for (int i = 0; i < layers; ++i) {
-            tested::attention_backward(s, out, q, k, v, lse, lse, segments, 0.3f, dq, dk, dv);
+            tested::attention_backward(s, out, q, k, v, lse, lse, segments, 0.3f, dq, dk, dv, {});
             tested::rope_backward(s, dq, positions, rope);
             tested::rope_backward(s, dk, positions, rope);
         }
