@@ -4,8 +4,9 @@
 #   scripts/gpu_check.sh [--out FOLDER] [--minutes N] [--only PARTS] [--match TEXT] [--continue] [--pack FILE.tgz] [--dry]
 #                        [--prebuilt FILE.txz]
 #
-# PARTS: preflight, build, test, run, sanitize, with commas between them; the preflight is always made. --match takes the
-# lines whose names hold TEXT. --minutes (default 9) bounds the whole call: a line starts only where its limit fits into
+# PARTS: preflight, build, test, run, sanitize, with commas between them; the preflight is always made. attention: of all
+# parts the lines whose names hold that word, for the first ten minutes with new kernels. --match takes the lines whose names
+# hold TEXT. --minutes (default 9) bounds the whole call: a line starts only where its limit fits into
 # what is left, and what does not fit is said; --continue then goes on there: what passed on the same commit is not
 # repeated, and what failed comes last. --dry ends after the preflight and what would run.
 # Leaves logs, JSON and summary.json in FOLDER (default runs/gpu_check); --pack puts them into one archive at the end.
@@ -25,7 +26,7 @@ scripts=$PWD/scripts
 out=runs/gpu_check minutes=9 only=build,test,run,sanitize match="" pack="" prebuilt="" dry=0 again=0
 plan_file=${TANDEM_PLAN:-tests/gpu/checks.txt}
 usage() {
-    sed -n '2,23s/^# \{0,1\}//p' "$0"
+    sed -n '2,24s/^# \{0,1\}//p' "$0"
     exit "$1"
 }
 bad() { echo "scripts/gpu_check.sh: $1" >&2 && exit 2; }
@@ -43,9 +44,10 @@ while [ $# -gt 0 ]; do
     esac
 done
 [[ "$minutes" =~ ^[0-9]+$ ]] || bad "--minutes: '$minutes' is not a number"
+if [ "$only" = attention ]; then only=build,test,run,sanitize match=${match:-attention}; fi
 for part in ${only//,/ }; do
     case "$part" in preflight | build | test | run | sanitize) ;; *)
-        bad "--only: unknown part '$part'; known: preflight, build, test, run, sanitize" ;;
+        bad "--only: unknown part '$part'; known: preflight, build, test, run, sanitize; attention alone" ;;
     esac
 done
 part() { [[ ",$only," == *",$1,"* ]]; }
