@@ -5,6 +5,7 @@
 // compare_attention.sh (tests/bench/peers) puts PyTorch's beside it. Without a GPU it says so and ends with 2.
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 #include "common/device/devices.h"
 #include "common/ops/attention.h"

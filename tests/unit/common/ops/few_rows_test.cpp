@@ -1,6 +1,8 @@
 // The kernel for a decode step's products, on the host: every number of rows, sizes that no tile divides.
 #include "common/ops/cuda/few_rows.cuh"
 
+#include <tuple>
+
 #include "common/ops/shared/gemm_layout.h"
 #include "tests/gpu/ops/rig.h"
 
