@@ -251,7 +251,7 @@ function(tandem_kernels_on_host leaf)
     "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-ffp-contract=off;-Wno-maybe-uninitialized;${racecheck}"
     SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
   set(support fiber_switch.cpp guarded_memory.cpp kernel_clocks.cpp kernel_mutations.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp
-              kernels_on_host_barriers.cpp kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp tensor_core.cpp)
+              kernels_on_host_barriers.cpp kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp kernels_on_host_products.cpp tensor_core.cpp)
   list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
   set_source_files_properties(${support} PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}

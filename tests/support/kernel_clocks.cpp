@@ -79,6 +79,14 @@ void Clocks::synchronize(std::size_t first, std::size_t count) {
     for (std::size_t thread = first; thread < end; ++thread) threads_[thread] = all;
 }
 
+// What one of them has done in its present epoch is its own.
+Clock Clocks::seen_by_all(std::size_t first, std::size_t count) const {
+    Clock all = threads_[first];
+    for (std::size_t thread = first + 1; thread < std::min(first + count, threads_.size()); ++thread)
+        all.meet(threads_[thread]);
+    return all;
+}
+
 std::uint16_t Clocks::new_actor() {
     return static_cast<std::uint16_t>(actors_++);
 }

@@ -53,6 +53,7 @@ class Clocks {
     void fence_proxies(std::size_t thread);
     void synchronize(std::size_t first, std::size_t count);  // threads
     const Clock& of(std::size_t thread) const { return threads_[thread]; }
+    Clock seen_by_all(std::size_t first, std::size_t count) const;
     std::uint16_t new_actor();
     bool beyond_threads(std::size_t actor) const { return actor >= threads_.size(); }
     // Whether the thread has seen what all of those did before this was on.

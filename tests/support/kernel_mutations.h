@@ -18,6 +18,10 @@ enum class LeftOut {
     mbarrier_arrival,
     mbarrier_wait,
     proxy_fence,
+    product_fence,  // of warpgroups, as the next
+    product_commit,
+    product_wait,
+    last_product_group,
 };
 
 struct Survivors {

@@ -211,6 +211,12 @@ void check_first(const Cell& cell, std::uintptr_t at, Kind kind, const Access& n
     if (kind != Kind::atomic) meets(cell.atomics.last, "adds to");
 }
 
+// Whether the block has written there before clocks came into use.
+bool written_first(std::uintptr_t at) {
+    const Page& page = page_of(at / kPageBytes);
+    return page.cells[at % kPageBytes / (page.bytes() ? 1 : 4)].write.phase >= state.block_begin;
+}
+
 Access access_of(const Event& event) {
     return {.phase = state.block_phase, .code = event.code, .thread = event.actor};
 }
@@ -265,7 +271,7 @@ void visit_page_by_clock(const Page& page, std::uintptr_t at, std::uintptr_t sto
         next = std::min(stop, (at / 4 + 1) * 4);
         const Cell& cell = page.cells[at % kPageBytes / step];
         check_first(cell, at, kind, now);
-        const bool unwritten = cell.write.phase < state.block_begin && !state.clocks.written(at / 4);
+        const bool unwritten = !written_first(at) && !state.clocks.written(at / 4);
         if (unwritten && kind != Kind::write) report(at, true, now, verb(kind), nullptr, "");
         visit_by_clock(at, next, kind, now);
     }
@@ -401,6 +407,28 @@ void copy_arrives(const void* to, const Actor& actor, const void* code) {
     copy_to(at) = {};
     const Event event{actor.epoch, code_of(code), actor.number, 0xf};
     for (std::uintptr_t word = at / 4; word < (at + kCopyBytes) / 4; ++word) state.clocks.wrote(word, event);
+}
+
+Clock seen_by_warp() {
+    return state.clocks.seen_by_all(std::size_t{state.thread} / 32 * 32, 32);
+}
+
+void read_by(const Actor& actor, const void* pointer, std::size_t bytes, const Clock& seen,
+             const void* code) {
+    if (!enabled) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(pointer);
+    const Access now = access_of(code);
+    if (const Page& page = page_of(begin / kPageBytes);
+        !page.copies.empty() && !free_of_copies(page, begin, begin + bytes, now, "reads"))
+        return;
+    const Event event{actor.epoch, now.code, actor.number, 0xf};
+    for (std::uintptr_t at = begin; at < begin + bytes; at += 4) {
+        if (!state.clocks.written(at / 4) && !written_first(at)) report(at, true, now, "reads", nullptr, "");
+        const Clocks::Conflict conflict = state.clocks.read(at / 4, event, seen, true);
+        if (conflict.did == nullptr) continue;
+        const Access before = access_of(conflict.before);
+        report(at, true, now, "reads by a product", &before, conflict.did, conflict.why);
+    }
 }
 
 void use_clocks() {

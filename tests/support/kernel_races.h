@@ -54,7 +54,9 @@ void acquire(const Clock& from);
 void fence_proxies();
 std::uint16_t new_actor();
 void copy_arrives(const void* to, const Actor& actor,
-                  const void* code);                       // the end of one that an actor writes
+                  const void* code);  // the end of one that an actor writes
+Clock seen_by_warp();                 // what all lanes of the running thread's have seen
+void read_by(const Actor& actor, const void* at, std::size_t bytes, const Clock& seen, const void* code);
 bool in_shared_memory(const void* at, std::size_t bytes);  // of the running block
 
 // Where in the sources an address of code is, as far as addr2line knows. Asks only once.

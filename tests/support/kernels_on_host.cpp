@@ -178,6 +178,7 @@ void begin_block(std::int64_t number, std::int64_t blocks, std::size_t threads, 
     races::begin_block(block.shared_data, shared_bytes, threads);
     begin_copies(threads);
     begin_barriers();
+    begin_products();
     begin_bulk(static_cast<std::size_t>(number));
     block.warps.assign((threads + 31) / 32, Warp{});
     block.barrier = Barrier{.members = static_cast<int>(threads)};
@@ -313,6 +314,7 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
             run_block(count, number);
             if (block.error) std::rethrow_exception(block.error);
             end_barriers();
+            end_products();
             end_bulk();
         }
     } catch (const tandem::Error& error) {

@@ -120,3 +120,4 @@ inline int __popc(unsigned bits) {
 #include "tests/support/kernels_on_host_barriers.h"
 #include "tests/support/kernels_on_host_bulk.h"
 #include "tests/support/kernels_on_host_instructions.h"
+#include "tests/support/kernels_on_host_products.h"

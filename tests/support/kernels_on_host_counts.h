@@ -7,6 +7,7 @@ namespace fibers {
 
 struct Counts {
     std::int64_t products = 0;        // of a warp, m16n8k16
+    std::int64_t group_products = 0;  // of a warp of a warpgroup, wgmma
     std::int64_t matrix_loads = 0;    // of a warp, four matrices
     std::int64_t bank_conflicts = 0;  // turns that these took beyond one a matrix
     std::int64_t copies = 0;          // of 16 bytes, ahead

@@ -16,6 +16,8 @@ void end_copies();                       // the running thread has ended: throws
 void begin_barriers();  // of a block: named ones and mbarriers
 void end_barriers();    // of a block that has ended well
 
+void begin_products();               // of a block: none of warpgroups are under way
+void end_products();                 // of a block that has ended well: throws where some still are
 void begin_bulk(std::size_t block);  // none are on their way; the block's number
 void end_bulk();                     // of a block that has ended well: throws where some still are
 bool end_one_bulk();                 // one, any, arrives; false: there is none
