@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -194,6 +196,97 @@ TEST(WarpgroupProducts, NothingCanBeLeftOut) {
                                LeftOut::product_wait, LeftOut::last_product_group}) {
         const fibers::Survivors result = leave_out(what, run);
         EXPECT_EQ(result.places, 1u) << static_cast<int>(what);
+        EXPECT_THAT(result.survived, IsEmpty()) << static_cast<int>(what);
+    }
+}
+
+// Boxes of a tensor through two stages: a producer, and a warpgroup that sums up their products.
+__global__ void stream(const TensorMap map, float* out, int tiles, bool released_early) {
+    TANDEM_DYNAMIC_SHARED(memory);
+    constexpr int kStages = 2, kStageBytes = 64 * 64 * 2;
+    const SharedAddress stages = (shared_address(memory) + 1023) / 1024 * 1024;
+    const SharedAddress full = stages + kStages * kStageBytes, empty = full + 8 * kStages;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kStages; ++i) {
+            init_mbarrier(full + 8 * i, 1);
+            init_mbarrier(empty + 8 * i, 4);
+        }
+        fence_mbarriers();
+    }
+    __syncthreads();
+    const auto parity = [](int tile) { return static_cast<unsigned>(tile / kStages % 2); };
+    if (threadIdx.x < kGroup) {
+        for (int tile = 0; threadIdx.x == 0 && tile < tiles; ++tile) {
+            const int stage = tile % kStages;
+            wait_for(empty + 8 * stage, parity(tile) ^ 1);
+            arrive_expecting(full + 8 * stage, kStageBytes);
+            copy_box(stages + stage * kStageBytes, map, full + 8 * stage, 0, 0, 64 * tile);
+        }
+        return;
+    }
+    const int thread = static_cast<int>(threadIdx.x) - kGroup, lane = thread % 32;
+    float d[32] = {};
+    const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+    fence_products();
+    for (int tile = 0; tile < tiles; ++tile) {
+        const int stage = tile % kStages;
+        wait_for(full + 8 * stage, parity(tile));
+        for (int step = 0; step < 4; ++step) {
+            const SharedAddress from = stages + stage * kStageBytes + 32 * step;
+            multiply_tile<64, false>(d, ones, product_tile(from, 16, 1024, 128), true);
+        }
+        commit_products();
+        if (released_early && lane == 0) arrive(empty + 8 * stage);
+        wait_for_products<0>();
+        if (!released_early && lane == 0) arrive(empty + 8 * stage);
+    }
+    for (int i = 0; i < 32; ++i) out[32 * thread + i] = d[i];
+}
+
+class Streams : public ::testing::Test {
+  protected:
+    static constexpr int kTiles = 5;
+    void run(bool released_early) {
+        const TensorMap map =
+            fibers::tensor_map(tensor_.data(), {64, 1, 64 * kTiles}, {128, 128}, {64, 1, 64}, 128);
+        fibers::run_blocks(1, 2 * kGroup, 2 * 64 * 64 * 2 + 1024 + 64,
+                           [&] { stream(map, out_.data(), kTiles, released_early); });
+    }
+    // Rows of ones times the row's number modulo 8.
+    Streams() {
+        for (std::size_t i = 0; i < tensor_.size(); ++i)
+            tensor_[i] = shared::bfloat16_bits(static_cast<float>(i / 64 % 8));
+    }
+    struct alignas(16) Aligned : std::array<std::uint16_t, 64 * 64 * kTiles> {};
+    Aligned tensor_{};
+    std::vector<float> out_ = std::vector<float>(32 * kGroup);
+};
+
+TEST_F(Streams, OfBoxesIntoProducts) {
+    run(false);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+        const std::size_t column = i % 32 / 4 * 8 + i / 32 % 4 * 2 + i % 2;
+        EXPECT_EQ(out_[i], static_cast<float>(64 * kTiles * (column % 8)));
+    }
+}
+
+TEST_F(Streams, MustNotReleaseAStageBeforeItsProductsAreOver) {
+    try {
+        run(true);
+        FAIL() << "nothing was reported";
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the asynchronous proxy reads it"));
+    }
+}
+
+TEST_F(Streams, CanLeaveNothingOut) {
+    using fibers::LeftOut;
+    const std::pair<LeftOut, std::size_t> all[] = {
+        {LeftOut::block_barrier, 1}, {LeftOut::mbarrier_arrival, 2}, {LeftOut::mbarrier_wait, 2},
+        {LeftOut::product_fence, 1}, {LeftOut::product_commit, 1},   {LeftOut::product_wait, 1}};
+    for (const auto& [what, places] : all) {
+        const fibers::Survivors result = leave_out(what, [&] { run(false); });
+        EXPECT_EQ(result.places, places) << static_cast<int>(what);
         EXPECT_THAT(result.survived, IsEmpty()) << static_cast<int>(what);
     }
 }
