@@ -215,10 +215,7 @@ void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_ca
                 s, segments[s].q_len, segments[s].k_len);
         check_table(kOp, k_cache, s, segments[s].k_len, segments[s].pages);
     }
-    require(stream.device().type == DeviceType::cpu, "{}: prompts are cut on the CPU only", kOp);
-    for (const Tensor& tensor : {q, k_cache, v_cache, out})
-        detail::check_device(kOp, stream.device(), tensor);
-    cpu::paged_attention_prefill(stream, q, k_cache, v_cache, segments, scale, std::move(out));
+    TANDEM_ROUTE(paged_attention_prefill, q, k_cache, v_cache, segments, scale, out);
 }
 
 void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,

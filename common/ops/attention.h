@@ -95,9 +95,7 @@ TANDEM_BACKENDS(attention_merge)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&,
                 const std::vector<std::vector<std::int32_t>>&)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&, const Tensor&)
+TANDEM_BACKENDS(paged_attention_prefill)
 TANDEM_BACKENDS(write_pages)
-namespace cpu {
-decltype(ops::paged_attention_prefill) paged_attention_prefill;
-}
 
 }  // namespace tandem::ops

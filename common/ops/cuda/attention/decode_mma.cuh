@@ -54,8 +54,9 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
     TANDEM_DYNAMIC_SHARED(memory);
     const DecodeItem item(c, static_cast<std::uint32_t>(parts.count), head_blocks, kMmaHeads, kPart);
     if (item.begin >= item.end) return;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int lane = thread % 32;
+    const int warp = thread / 32;
     const int first_tile_of_part = item.begin / kCadence;
     const int tiles = (item.end - item.begin + kCadence - 1) / kCadence;
     const SharedAddress stages = first_tile(memory);
@@ -71,11 +72,11 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
                          static_cast<int>(c.head_dim)};
     PagedTile<kDim, kDecodeThreads> next;
     const auto load = [&](int j, SharedAddress stage) {
-        if (j < tiles) next.load(rows, stages + stage, stages + stage + Keys::kBytes);
+        if (j < tiles) next.load(rows, stages + stage, stages + stage + Keys::kBytes, thread);
         commit_ahead();
-        if (j + 1 < tiles) next.look_up(rows, first_tile_of_part + j + 1);
+        if (j + 1 < tiles) next.look_up(rows, first_tile_of_part + j + 1, thread);
     };
-    next.look_up(rows, first_tile_of_part);
+    next.look_up(rows, first_tile_of_part, thread);
 #pragma unroll
     for (int j = 0; j < Shape::kStages - 1; ++j) load(j, static_cast<SharedAddress>(j) * Shape::kStageBytes);
 

@@ -36,54 +36,6 @@ void clear_uncovered(Work& work, const AttentionInputs& in, std::vector<Attentio
     }
 }
 
-std::int64_t longest(const std::vector<AttentionSegment>& segments) {
-    std::int64_t most = 0;
-    for (const AttentionSegment& segment : segments) most = std::max({most, segment.q_len, segment.k_len});
-    return most;
-}
-
-Tiling query_tiles(Work& work, AttentionInputs& in, const std::vector<AttentionSegment>& segments,
-                   std::int64_t rows) {
-    Tiling tiling;
-    for (const AttentionSegment& segment : segments) {
-        if (segment.q_len > 0) tiling.add(segment, segment.q_len, rows);
-    }
-    if (tiling.tiles() > 0) tiling.upload(work, in);
-    return tiling;
-}
-
-// Positions of a segment are counted in 32 bits there, and a scale of 0 would make NaN of the scores of keys
-// that are not seen.
-bool by_tensor_cores(const AttentionInputs& in, const std::vector<AttentionSegment>& segments,
-                     const Elements& out) {
-    return in.q.is_bfloat16 && in.k.is_bfloat16 && in.v.is_bfloat16 && in.q.vector && in.k.vector &&
-           in.v.vector && out.vector && in.head_dim <= 256 && in.scale > 0.0f &&
-           longest(segments) < kDividends / 2;
-}
-
-void forward_mma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
-                 const Tensor& out, const Tensor& lse) {
-    with_mma_head_dim(in.head_dim, [&]<int kDim>() {
-        using Shape = ForwardShape<kDim>;
-        const Tiling tiling = query_tiles(work, in, segments, Shape::kRows);
-        const std::int64_t blocks = tiling.tiles() * in.heads;
-        const std::int64_t parked = longest(segments) > kPart ? blocks : 0;
-        work.launch(forward_mma_kernel<Shape>, blocks, Shape::kThreads, Shape::kBytes,
-                    ForwardWork{in, tiling.tiles(), in.scale * kLog2E, elements(out, in.head_dim),
-                                lse.data<float>(), parking(work, parked, Shape::kPlaceQuads)});
-    });
-}
-
-void forward_fp32(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
-                  const Tensor& out, const Tensor& lse) {
-    const Tiling tiling = query_tiles(work, in, segments, kForwardTile);
-    with_head_dim("attention_forward", in.head_dim, [&]<int kDim>() {
-        work.launch(forward_fp32_kernel<kDim>, tiling.tiles() * in.heads, kTileThreads,
-                    forward_fp32_bytes<kDim>(), in, tiling.tiles(), elements(out, in.head_dim),
-                    lse.data<float>());
-    });
-}
-
 }  // namespace
 
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, float scale) {
@@ -105,10 +57,11 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
     Work work(stream, "attention_forward");
     AttentionInputs in = attention_inputs(q, k, v, scale);
     clear_uncovered(work, in, segments, out, lse);
-    if (by_tensor_cores(in, segments, elements(out, in.head_dim))) {
-        forward_mma(work, in, segments, out, lse);
+    const Elements to = elements(out, in.head_dim);
+    if (by_tensor_cores(in, segments, to)) {
+        forward_mma<PackedKeys>(work, in, segments, to, lse.data<float>());
     } else {
-        forward_fp32(work, in, segments, out, lse);
+        forward_fp32(work, in, segments, to, lse.data<float>());
     }
 }
 

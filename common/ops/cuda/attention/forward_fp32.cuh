@@ -127,4 +127,13 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
     }
 }
 
+inline void forward_fp32(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
+                         const Elements& out, float* lse) {
+    const Tiling tiling = query_tiles(work, in, segments, kForwardTile);
+    with_head_dim("attention_forward", in.head_dim, [&]<int kDim>() {
+        work.launch(forward_fp32_kernel<kDim>, tiling.tiles() * in.heads, kTileThreads,
+                    forward_fp32_bytes<kDim>(), in, tiling.tiles(), out, lse);
+    });
+}
+
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -4,9 +4,10 @@
 // in registers: a warp's scores, which become the weights of its values without leaving their lanes, and sums.
 #pragma once
 
+#include "common/ops/cuda/attention/paged_rows.cuh"
 #include "common/ops/cuda/attention/parking.cuh"
 #include "common/ops/cuda/attention/row_law.cuh"
-#include "common/ops/cuda/attention/tile_fp32.cuh"
+#include "common/ops/cuda/attention/segments.cuh"
 #include "common/ops/cuda/attention/tile_mma.cuh"
 #include "common/ops/cuda/elements.cuh"
 
@@ -27,6 +28,18 @@ struct ForwardShapeOf {
 };
 template <int kDim>
 using ForwardShape = ForwardShapeOf<kDim, 4, kDim == 256 ? 1 : 2, kDim == 64 ? 3 : 2, kDim == 256 ? 1 : 2>;
+
+// What a launch is about.
+struct ForwardWork {
+    AttentionInputs in;
+    std::int64_t tiles;
+    float c;  // see row_law.cuh
+    Elements out;
+    float* lse;  // or none
+    Parking parking;
+    const std::int32_t* pages;  // of paged keys; a segment's from its k_begin on
+    shared::Divider page;
+};
 
 // What a block computes: some rows of a segment, the last of which sees keys in key_tiles tiles.
 struct ForwardTile {
@@ -62,7 +75,8 @@ struct PackedKeys {
     const std::byte *k, *v;  // of the first key
     int k_len;
 
-    __device__ static PackedKeys of(const AttentionInputs& in, const DeviceSegment& s, std::int64_t kv_head) {
+    __device__ static PackedKeys of(const ForwardWork& work, const DeviceSegment& s, std::int64_t kv_head) {
+        const AttentionInputs& in = work.in;
         const std::int64_t first = (s.k_begin * in.kv_heads + kv_head) * in.head_dim * 2;
         return {in.k.data + first, in.v.data + first, static_cast<int>(s.k_len)};
     }
@@ -74,6 +88,27 @@ struct PackedKeys {
         const int count = k_len - tile * kCadence;
         Loader::load(keys, k + first, row_bytes, count, static_cast<int>(in.head_dim));
         Loader::load(values, v + first, row_bytes, count, static_cast<int>(in.head_dim));
+    }
+};
+
+// The same in the pages of a cache.
+template <int kDim, int kThreads>
+struct PagedKeys {
+    PagedRows rows;
+
+    __device__ static PagedKeys of(const ForwardWork& work, const DeviceSegment& s, std::int64_t kv_head) {
+        const AttentionInputs& in = work.in;
+        const std::int64_t first = kv_head * in.head_dim * 2;
+        return {{in.k.data + first, in.v.data + first, work.pages + s.k_begin, work.page,
+                 static_cast<std::uint32_t>(in.kv_heads * in.head_dim * 2), static_cast<int>(s.k_len),
+                 static_cast<int>(in.head_dim)}};
+    }
+    __device__ __forceinline__ void load(const AttentionInputs&, SharedAddress keys, SharedAddress values,
+                                         int tile) const {
+        const int thread = static_cast<int>(opaque(threadIdx.x));
+        PagedTile<kDim, kThreads> of_tile;
+        of_tile.look_up(rows, tile, thread);
+        of_tile.load(rows, keys, values, thread);
     }
 };
 
@@ -157,26 +192,6 @@ __device__ __forceinline__ void hide(float (&scores)[kSlices][kCadence / 8][4], 
     }
 }
 
-// threadIdx.x, from which ptxas computes something anew in each turn of a loop for sm_80 and keeps it for sm_90:
-// found by trial, so that neither spills.
-__device__ __forceinline__ unsigned rare_thread() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-    return opaque(threadIdx.x);
-#else
-    return threadIdx.x;
-#endif
-}
-
-// What a launch is about.
-struct ForwardWork {
-    AttentionInputs in;
-    std::int64_t tiles;
-    float c;  // see row_law.cuh
-    Elements out;
-    float* lse;
-    Parking parking;
-};
-
 // What a warp has of a part of its rows' keys.
 template <typename Shape>
 struct ForwardSums {
@@ -254,7 +269,7 @@ struct ForwardSums {
                 if (row + 16 * i + 8 * h >= tile.rows) continue;
                 const std::int64_t at = tile.q_row + row + 16 * i + 8 * h;
                 const float factor = result_factor(rows[i].sum[h]);
-                if (lane_column == 0)
+                if (lane_column == 0 && work.lse != nullptr)
                     work.lse[head * in.q_rows + at] = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
                 std::byte* const to =
                     work.out.data + ((at * in.heads + head) * head_dim + lane_column) * (kBfloat16 ? 2 : 4);
@@ -278,10 +293,9 @@ struct ForwardSums {
 };
 
 // Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first.
-template <typename Shape>
+template <typename Shape, typename Source>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     forward_mma_kernel(const __grid_constant__ ForwardWork work) {
-    using Source = PackedKeys<Shape::kDim, Shape::kThreads>;
     constexpr SharedAddress kStageBytes = 2 * Shape::Keys::kBytes;
     const AttentionInputs& in = work.in;
     TANDEM_DYNAMIC_SHARED(memory);
@@ -296,7 +310,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     if (threadIdx.x == 0) {
         const TilePlace place = tile_place(in, work.tiles - 1 - blockIdx.x / in.heads);
         tile = forward_tile(place, Shape::kRows);
-        source = Source::of(in, place.segment, blockIdx.x % in.heads / in.group);
+        source = Source::of(work, place.segment, blockIdx.x % in.heads / in.group);
     }
     __syncthreads();
     const auto load = [&](int j, SharedAddress stage) {
@@ -309,20 +323,19 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 #pragma unroll
     for (int j = 0; j < Shape::kStages - 1; ++j) load(j, static_cast<SharedAddress>(j) * kStageBytes);
 
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
+    // Where the lane reads, and its first row. What follows from `thread` is computed anew for each tile: found by
+    // trial, so that nothing spills.
     constexpr int kWarpRows = 16 * Shape::kSlices;
-    const SharedAddress my_queries =
-        queries + static_cast<SharedAddress>(warp * kWarpRows * Shape::Queries::kRowBytes) +
-        Shape::Queries::rows_as_a(lane);
-    const SharedAddress my_keys = stages + Shape::Keys::rows_as_columns(lane);
-    const auto my_values = [stages] {
-        return stages + Shape::Keys::kBytes + Shape::Keys::rows_as_b(static_cast<int>(rare_thread()) % 32);
+    const auto thread = [] { return static_cast<int>(opaque(threadIdx.x)); };
+    const auto my_queries = [=] {
+        return queries + Shape::Queries::rows_as_a(thread() % 32) +
+               static_cast<SharedAddress>(thread() / 32 * kWarpRows * Shape::Queries::kRowBytes);
     };
-    const auto lane_row = [] {  // the lane's first row
-        const int thread = static_cast<int>(opaque(threadIdx.x));
-        return thread / 32 * kWarpRows + thread % 32 / 4;
+    const SharedAddress my_keys = stages + Shape::Keys::rows_as_columns(static_cast<int>(threadIdx.x) % 32);
+    const auto my_values = [=] {
+        return stages + Shape::Keys::kBytes + Shape::Keys::rows_as_b(thread() % 32);
     };
+    const auto lane_row = [=] { return thread() / 32 * kWarpRows + thread() % 32 / 4; };
     ForwardSums<Shape> sums;
     SharedAddress stage = 0;
 #pragma unroll 1
@@ -333,8 +346,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         load(j + Shape::kStages - 1, stage == 0 ? kLastStage : stage - kStageBytes);
 
         float scores[Shape::kSlices][kCadence / 8][4];
-        make_scores<Shape>(scores, opaque(my_queries), opaque(my_keys + stage));
-        if ((j + 1) * kCadence > tile.seen(lane_row() / kWarpRows * kWarpRows))
+        make_scores<Shape>(scores, opaque(my_queries()), opaque(my_keys + stage));
+        if ((j + 1) * kCadence > tile.seen(thread() / 32 * kWarpRows))
             hide(scores, tile, lane_row(), j * kCadence);
         sums.weigh_scores(scores, work.c);
         add_values<Shape>(sums.values, scores, opaque(my_values() + stage));
@@ -361,6 +374,31 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     } else {
         sums.template store<false>(tile, lane_row(), work);
     }
+}
+
+// Whether the kernel can do it. Positions of a segment are counted in 32 bits, and a scale of 0 would make NaN
+// of the scores of keys that are not seen.
+inline bool by_tensor_cores(const AttentionInputs& in, const std::vector<AttentionSegment>& segments,
+                            const Elements& out) {
+    return in.q.is_bfloat16 && in.k.is_bfloat16 && in.v.is_bfloat16 && in.q.vector && in.k.vector &&
+           in.v.vector && out.vector && in.head_dim <= 256 && in.scale > 0.0f &&
+           longest(segments) < kDividends / 2;
+}
+
+template <template <int, int> typename Source>
+void forward_mma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
+                 const Elements& out, float* lse, const std::int32_t* pages = nullptr,
+                 shared::Divider page = {}) {
+    with_mma_head_dim(in.head_dim, [&]<int kDim>() {
+        using Shape = ForwardShape<kDim>;
+        const Tiling tiling = query_tiles(work, in, segments, Shape::kRows);
+        const std::int64_t blocks = tiling.tiles() * in.heads;
+        const std::int64_t parked = longest(segments) > kPart ? blocks : 0;
+        work.launch(forward_mma_kernel<Shape, Source<kDim, Shape::kThreads>>, blocks, Shape::kThreads,
+                    Shape::kBytes,
+                    ForwardWork{in, tiling.tiles(), in.scale * kLog2E, out, lse,
+                                parking(work, parked, Shape::kPlaceQuads), pages, page});
+    });
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

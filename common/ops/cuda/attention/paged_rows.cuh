@@ -31,18 +31,16 @@ struct PagedTile {
     using Tile = typename Loader::Tile;
     int slots[Loader::kPasses];  // below 0 past the sequence
 
-    __device__ __forceinline__ void look_up(const PagedRows& rows, int tile) {
+    __device__ __forceinline__ void look_up(const PagedRows& rows, int tile, int thread) {
 #pragma unroll
         for (int pass = 0; pass < Loader::kPasses; ++pass) {
-            const int position =
-                tile * kCadence + pass * Loader::kPassRows + Loader::row(static_cast<int>(threadIdx.x));
+            const int position = tile * kCadence + pass * Loader::kPassRows + Loader::row(thread);
             slots[pass] = position < rows.length ? rows.slot(position) : -1;
         }
     }
     // To be committed by the caller.
-    __device__ __forceinline__ void load(const PagedRows& rows, SharedAddress keys,
-                                         SharedAddress values) const {
-        const int thread = static_cast<int>(threadIdx.x);
+    __device__ __forceinline__ void load(const PagedRows& rows, SharedAddress keys, SharedAddress values,
+                                         int thread) const {
         const int chunk = Loader::chunk(thread);
         const std::uint32_t offset = Tile::offset(Loader::row(thread), chunk);
 #pragma unroll

@@ -1,4 +1,4 @@
-// Shared by the attention kernels: tiles in shared memory, and the two products of a tile.
+// Shared by the attention kernels without tensor cores: tiles in shared memory, and the two products of a tile.
 //
 // A block has 16 × 16 threads (ty, tx). Of a product of R·16 rows by R·16 columns, thread (ty, tx) has the
 // rows ty R + i and the columns tx + 16 j; of one with kDim columns it has the columns 4 tx + 64 n … + 3.
@@ -6,42 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "common/ops/attention.h"
+#include "common/ops/cuda/attention/segments.cuh"
 #include "common/ops/cuda/elements.cuh"
-#include "common/ops/cuda/work.cuh"
-#include "common/ops/shared/attention_index.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kTileThreads = 256;
-inline constexpr std::size_t kMostSharedBytes = 163 << 10;  // of a block on an A100; an H100 has more
-
-struct DeviceSegment {
-    std::int64_t q_begin, q_len, k_begin, k_len;
-    std::int64_t causal;  // or 0; no padding, so that equal segments are equal bytes
-};
-
-struct AttentionInputs {
-    Elements q, k, v;
-    std::int64_t q_rows, heads, kv_heads, group, head_dim;
-    const DeviceSegment* segments;
-    const std::int64_t* starts;  // of each segment's tiles, and behind the last
-    std::int64_t segment_count;
-    float scale;
-};
-
-// A block's tile: which segment, and which tile of it.
-struct TilePlace {
-    DeviceSegment segment;
-    std::int64_t tile;
-};
-
-__device__ __forceinline__ TilePlace tile_place(const AttentionInputs& in, std::int64_t tile) {
-    const std::int64_t index = shared::part_of(in.starts, in.segment_count, tile);
-    return {in.segments[index], tile - in.starts[index]};
-}
 
 // rows [begin, begin + count) of one head, as floats, times factor; zeros up to kRows and kDim.
 template <int kDim, int kRows>
@@ -127,26 +98,6 @@ __device__ __forceinline__ void add_weighted_rows(const Weight& weight, const fl
         }
     }
 }
-
-// The segments that have tiles, on the device; `starts` counts tiles of `tile` of their rows (queries or
-// keys).
-struct Tiling {
-    std::vector<DeviceSegment> segments;
-    std::vector<std::int64_t> starts{0};
-
-    void add(const AttentionSegment& s, std::int64_t length, std::int64_t tile) {
-        segments.push_back({s.q_begin, s.q_len, s.k_begin, s.k_len, s.causal});
-        starts.push_back(starts.back() + ceil_div(length, tile));
-    }
-    std::int64_t tiles() const { return starts.back(); }
-    void upload(Work& work, AttentionInputs& in) const {
-        in.segments = work.table(segments);
-        in.starts = work.table(starts);
-        in.segment_count = static_cast<std::int64_t>(segments.size());
-    }
-};
-
-AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, float scale);
 
 // Calls f.template operator()<kDim>() with the smallest of 64, 128 and 256 that holds head_dim.
 template <typename F>
