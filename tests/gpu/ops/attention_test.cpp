@@ -105,6 +105,26 @@ TEST(GpuAttention, PagedDecode) {
     }
 }
 
+TEST(GpuAttention, PagedPrefill) {
+    struct Paged {
+        std::int64_t heads, kv_heads, head_dim, page_size;
+        std::vector<ops::PagedSegment> segments;
+    };
+    const std::vector<Paged> all = {{1, 1, 7, 4, {{0, 3, 9, {2, 0, 1}}}},
+                                    {4, 2, 64, 16, {{1, 40, 70, {4, 1, 3, 2, 0}}, {43, 5, 5, {5}}}},
+                                    {2, 1, 80, 8, {{0, 17, 17, {3, 4, 5}}}},
+                                    {2, 2, 128, 64, {{20, 30, 130, {2, 0, 1}}, {0, 20, 20, {3}}}}};
+    for (const Paged& p : all) {
+        SCOPED_TRACE(p.head_dim);
+        const Shape cache = {6, p.page_size, p.kv_heads, p.head_dim};
+        compare({{random({50, p.heads, p.head_dim}, 1)},
+                 {random(cache, 2)},
+                 {random(cache, 3)},
+                 {random({50, p.heads, p.head_dim}, 4)}},
+                BOTH(paged_attention_prefill(s, t[0], t[1], t[2], p.segments, 0.2f, t[3])));
+    }
+}
+
 // A sequence's values do not depend on what else is decoded with it.
 TEST(GpuAttention, DecodeKnowsNoNeighbours) {
     const Tensor q = random({3, 2, 16}, 1), k = random({40, 8, 1, 16}, 2), v = random({40, 8, 1, 16}, 3);
