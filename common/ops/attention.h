@@ -56,8 +56,9 @@ void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& bloc
 
 // Attention of one new token of each sequence over a paged KV cache. q [batch, heads, head_dim];
 // k_cache, v_cache [pages, page_size, kv_heads, head_dim]; block_tables[b] lists the pages of sequence b; its
-// first lengths[b] positions are valid (the new token's k and v already written). On the CPU the values are
-// those of attention_forward, bit for bit.
+// first lengths[b] positions are valid (the new token's k and v already written). The values are those of
+// attention_forward, bit for bit: on the CPU, and on a GPU for bfloat16 where its tensor cores do both (head_dim
+// a multiple of 8, scale above 0).
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
@@ -73,8 +74,7 @@ struct PagedSegment {
 
 // Causal attention of pieces of sequences over a paged KV cache, as above; each row sees itself and what lies
 // before it. The values of a row are those of attention_forward over the whole sequence, bit for bit, however
-// it was cut. Rows of q in no segment stay as they are in out; segments must not share rows of q. On the CPU:
-// throws InvalidArgument for a GPU's stream.
+// it was cut. Rows of q in no segment stay as they are in out; segments must not share rows of q.
 void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                              const std::vector<PagedSegment>& segments, float scale, Tensor out);
 
