@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
         tiles + Kernel::KeyTile::kBytes,
         head_row(b.in.v.data, s.k_begin + key, kv_head, b.in.kv_heads, head_dim), row_bytes(b.in.kv_heads),
         keys, head_dim);
-    commit_ahead();
+    if constexpr (KeysShape<kDim>::kHeld) commit_ahead();
 
     // Which queries come next: all of a head that see the keys, then the next head. While one stage is used
     // the other one is loaded.
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
                        b.statistics + (head * b.padded_rows + padded_begin + next) + pair * 2);
         }
     };
-    if (stage_count > 0) load_stage(0);
+    load_stage(0);  // at least the last query sees a key
     commit_ahead();
 
     const SharedAddress row = Kernel::key_row(tiles, static_cast<int>(threadIdx.x));
@@ -262,7 +262,6 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
             Kernel::add_products(dp, queries, dk);
         }
     }
-    wait_ahead<0>();
 
     // Looked up again rather than kept in registers.
     const KeysBlock<kDim> done(b, opaque(blockIdx.x));

@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
                       k_len - key, ds);
         Kernel::add_products(ds, stage, dq);
     }
-    wait_ahead<0>();
+    if constexpr (!Kernel::kHeld) wait_ahead<0>();  // of queries that see no key
 
     // Looked up again rather than kept in registers.
     const QueriesBlock<kDim> done(b, tiles, opaque(blockIdx.x));

@@ -47,5 +47,22 @@ TEST(KernelsWithout, PagedDecode) {
     });
 }
 
+// Several stages of each kernel, and a tile of queries that sees no key.
+TEST(KernelsWithout, AttentionBackward) {
+    for (const std::int64_t dim : {64, 128}) {  // each kernel with operands in registers, and without
+        const std::int64_t blind = 140, rows = 70 + blind;
+        const Tensor q = in_bfloat16({rows, 2, dim}, 1), dout = in_bfloat16({rows, 2, dim}, 2);
+        const Tensor k = in_bfloat16({75, 1, dim}, 3), v = in_bfloat16({75, 1, dim}, 4);
+        const Tensor scalars = random({2, rows}, 5);
+        expect_none_survives({LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier},
+                             [&] {
+                                 Tensor dq = zeros(q.shape()), dk = zeros(k.shape()), dv = zeros(k.shape());
+                                 tested::attention_backward(tested_stream(), dout, q, k, v, scalars, scalars,
+                                                            {{0, 70, 0, 70, false}, {70, blind, 70, 5, true}},
+                                                            0.1f, dq, dk, dv, {});
+                             });
+    }
+}
+
 }  // namespace
 }  // namespace tandem::tests
