@@ -26,7 +26,7 @@ Sequence random_sequence(std::int64_t rows, std::int64_t heads, std::int64_t kv_
     const Shape keys = {rows, kv_heads, head_dim};
     return {random_tensor(generator, {rows, heads, head_dim}, DType::bfloat16),
             random_tensor(generator, keys, DType::bfloat16), random_tensor(generator, keys, DType::bfloat16),
-            1.3f / std::sqrt(static_cast<float>(head_dim))};
+            6.0f / std::sqrt(static_cast<float>(head_dim))};  // so that rows move their references
 }
 
 // Queries [begin, end) of the first `end` positions.
