@@ -313,15 +313,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         source = Source::of(work, place.segment, blockIdx.x % in.heads / in.group);
     }
     __syncthreads();
-    const auto load = [&](int j, SharedAddress stage) {
-        if (j < tile.key_tiles) source.load(in, stages + stage, stages + stage + Shape::Keys::kBytes, j);
+    const auto load = [&](const Source& from, int j, bool there, SharedAddress stage) {
+        if (there) from.load(in, stages + stage, stages + stage + Shape::Keys::kBytes, j);
         commit_ahead();
     };
     TileLoader<Shape::kDim, Shape::kRows, Shape::kThreads>::load(
         queries, in.q.data + (tile.q_row * in.heads + blockIdx.x % in.heads) * in.head_dim * 2,
         static_cast<std::uint32_t>(in.heads * in.head_dim * 2), tile.rows, static_cast<int>(in.head_dim));
 #pragma unroll
-    for (int j = 0; j < Shape::kStages - 1; ++j) load(j, static_cast<SharedAddress>(j) * kStageBytes);
+    for (int j = 0; j < Shape::kStages - 1; ++j)
+        load(source, j, j < tile.key_tiles, static_cast<SharedAddress>(j) * kStageBytes);
 
     // Where the lane reads, and its first row. What follows from `thread` is computed anew for each tile: found by
     // trial, so that nothing spills.
@@ -340,10 +341,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     SharedAddress stage = 0;
 #pragma unroll 1
     for (int j = 0; j < tile.key_tiles; ++j) {
+        // What follows the barrier is read while it is waited for.
+        const Source from = source;
+        const bool more = j + Shape::kStages - 1 < tile.key_tiles;
         wait_ahead<Shape::kStages - 2>();
         __syncthreads();  // tile j is there for all, and tile j - 1 has been used by all
         constexpr SharedAddress kLastStage = (Shape::kStages - 1) * kStageBytes;
-        load(j + Shape::kStages - 1, stage == 0 ? kLastStage : stage - kStageBytes);
+        load(from, j + Shape::kStages - 1, more, stage == 0 ? kLastStage : stage - kStageBytes);
 
         float scores[Shape::kSlices][kCadence / 8][4];
         make_scores<Shape>(scores, opaque(my_queries()), opaque(my_keys + stage));
