@@ -151,7 +151,6 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
         }
         stage = stage == kLastStage ? 0 : stage + Shape::kStageBytes;
     }
-    wait_ahead<0>();
 
     // What this warp has of the part.
     join_sums(heads);

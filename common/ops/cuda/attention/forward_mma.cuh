@@ -73,12 +73,13 @@ template <int kDim, int kThreads>
 struct PackedKeys {
     using Loader = TileLoader<kDim, kCadence, kThreads>;
     const std::byte *k, *v;  // of the first key
-    int k_len;
+    int k_len, head_dim;     // no padding: it is copied whole
 
     __device__ static PackedKeys of(const ForwardWork& work, const DeviceSegment& s, std::int64_t kv_head) {
         const AttentionInputs& in = work.in;
         const std::int64_t first = (s.k_begin * in.kv_heads + kv_head) * in.head_dim * 2;
-        return {in.k.data + first, in.v.data + first, static_cast<int>(s.k_len)};
+        return {in.k.data + first, in.v.data + first, static_cast<int>(s.k_len),
+                static_cast<int>(in.head_dim)};
     }
     __device__ __forceinline__ void load(const AttentionInputs& in, SharedAddress keys, SharedAddress values,
                                          int tile) const {
@@ -86,8 +87,8 @@ struct PackedKeys {
             static_cast<std::uint32_t>(in.kv_heads) * static_cast<std::uint32_t>(in.head_dim) * 2;
         const std::int64_t first = static_cast<std::int64_t>(tile) * kCadence * row_bytes;
         const int count = k_len - tile * kCadence;
-        Loader::load(keys, k + first, row_bytes, count, static_cast<int>(in.head_dim));
-        Loader::load(values, v + first, row_bytes, count, static_cast<int>(in.head_dim));
+        Loader::load(keys, k + first, row_bytes, count, head_dim);
+        Loader::load(values, v + first, row_bytes, count, head_dim);
     }
 };
 
@@ -367,7 +368,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         sums.park(parked);
         sums = {};
     }
-    wait_ahead<0>();
+    wait_ahead<0>();  // for the queries, where no tile was
     sums.end_part();
     if (tile.key_tiles > kPart / kCadence) {
         sums.merge(work.parking.places + room * Shape::kPlaceQuads + threadIdx.x);

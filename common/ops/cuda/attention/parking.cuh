@@ -26,8 +26,8 @@ struct Parking {
         __syncthreads();
     }
     __device__ void give_back([[maybe_unused]] std::uint32_t place) const {
-        __syncthreads();  // all have read what they left there
 #if !defined(TANDEM_KERNELS_ON_HOST)
+        __syncthreads();  // all have read what they left there
         if (threadIdx.x > 0) return;
         __threadfence();
         atomicExch(taken + place, 0u);

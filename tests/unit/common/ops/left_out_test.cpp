@@ -2,6 +2,8 @@
 // none could be forgotten. (A place counts once, however often kernels come by.)
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "tests/gpu/ops/rig.h"
 #include "tests/support/kernel_mutations.h"
 
@@ -37,14 +39,39 @@ TEST(KernelsWithout, RmsNormBackward) {
     }
 }
 
-TEST(KernelsWithout, PagedDecode) {
-    const Tensor q = in_bfloat16({1, 2, 64}, 1), k = in_bfloat16({10, 16, 1, 64}, 2);
-    const Tensor v = in_bfloat16({10, 16, 1, 64}, 3);
-    expect_none_survives({LeftOut::block_barrier}, [&] {
-        Tensor out = in_bfloat16({1, 2, 64}, 4);
-        tested::paged_attention_decode(tested_stream(), q, k, v, {{3, 1, 4, 0, 5, 9, 2, 6, 8, 7}}, {150},
-                                       0.3f, out);
+TEST(KernelsWithout, AttentionForward) {
+    const std::int64_t blind = 140, rows = 70 + blind;
+    const Tensor q = in_bfloat16({rows, 1, 128}, 1), k = in_bfloat16({200, 1, 128}, 2);
+    const Tensor v = in_bfloat16({200, 1, 128}, 3);
+    expect_none_survives({LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier}, [&] {
+        Tensor out = in_bfloat16({rows, 1, 128}, 4), lse = zeros({1, rows});
+        tested::attention_forward(tested_stream(), q, k, v,
+                                  {{0, 70, 0, 200, false}, {70, blind, 70, 5, true}}, 0.1f, out, lse);
     });
+}
+
+// Two parts: what the block shares about where the first is left.
+TEST(KernelsWithout, AttentionForwardOfManyKeys) {
+    const Tensor q = in_bfloat16({1, 1, 64}, 1), k = in_bfloat16({1030, 1, 64}, 2);
+    const Tensor v = in_bfloat16({1030, 1, 64}, 3);
+    expect_none_survives({LeftOut::block_barrier}, [&] {
+        Tensor out = in_bfloat16({1, 1, 64}, 4), lse = zeros({1, 1});
+        tested::attention_forward(tested_stream(), q, k, v, {{0, 1, 0, 1030, true}}, 0.1f, out, lse);
+    });
+}
+
+TEST(KernelsWithout, PagedDecode) {
+    for (const std::int64_t dim : {64, 256}) {
+        const Tensor q = in_bfloat16({1, 2, dim}, 1), k = in_bfloat16({25, 16, 1, dim}, 2);
+        const Tensor v = in_bfloat16({25, 16, 1, dim}, 3);
+        std::vector<std::int32_t> pages(25);
+        std::iota(pages.rbegin(), pages.rend(), 0);
+        expect_none_survives(
+            {LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier}, [&] {
+                Tensor out = in_bfloat16({1, 2, dim}, 4);
+                tested::paged_attention_decode(tested_stream(), q, k, v, {pages}, {390}, 0.3f, out);
+            });
+    }
 }
 
 // Several stages of each kernel, and a tile of queries that sees no key.
