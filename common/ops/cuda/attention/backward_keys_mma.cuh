@@ -3,6 +3,8 @@
 // registers as the products with dout and q want them.
 #pragma once
 
+#include <algorithm>
+
 #include "common/ops/cuda/attention/backward_mma.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -26,15 +28,17 @@ struct KeysKernel {
     static constexpr int kBlocks = Shape::kBlocks;  // of sixteen keys a warp
     static constexpr int kThreads = Shape::kWarps * 32;
     static constexpr int kKeys = 16 * kBlocks * Shape::kWarps;
-    static constexpr int kQueries = 64;  // of a stage
-    static constexpr int kTurn = 32;     // of them, scored together
+    static constexpr int kQueries = Shape::kHeld ? 128 : 64;  // of a stage
+    static constexpr int kTurn = 32;                          // of them, scored together
     static constexpr int kSteps = kDim / 16;
 
     using KeyTile = MmaTile<kDim, kKeys>;
     using QueryTile = MmaTile<kDim, kQueries>;
     static constexpr int kStageBytes = 2 * QueryTile::kBytes;
     static constexpr int kStatisticsBytes = kQueries * static_cast<int>(sizeof(RowStatistics));
-    static constexpr int kTilesBytes = 2 * KeyTile::kBytes + 2 * kStageBytes;
+    // Two stages, then keys and values; those that are held lie in the second stage until they are.
+    static constexpr int kKeysAt = (Shape::kHeld ? 1 : 2) * kStageBytes;
+    static constexpr int kTilesBytes = std::max(2 * kStageBytes, kKeysAt + 2 * KeyTile::kBytes);
     static constexpr std::size_t kSharedBytes = kTileAlignment + kTilesBytes + 2 * kStatisticsBytes;
     static_assert(kSharedBytes <= kMostSharedBytes);
 
@@ -164,9 +168,9 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     constexpr int kThreads = Kernel::kThreads, kKeys = Kernel::kKeys, kQueries = Kernel::kQueries;
     constexpr int kBlocks = Kernel::kBlocks;
     TANDEM_DYNAMIC_SHARED(memory);
-    const SharedAddress tiles = first_tile(memory);
-    const SharedAddress stages = tiles + 2 * Kernel::KeyTile::kBytes;
-    const SharedAddress statistics = tiles + Kernel::kTilesBytes;
+    const SharedAddress stages = first_tile(memory);
+    const SharedAddress tiles = stages + Kernel::kKeysAt;
+    const SharedAddress statistics = stages + Kernel::kTilesBytes;
 
     __shared__ std::int64_t padded_begin;  // there are no registers to keep it in
     // Queries before this one do not see the block's first key; without a mask, far before all.
@@ -213,9 +217,9 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
             copy_ahead(statistics + stage * Kernel::kStatisticsBytes + pair * 16,
                        b.statistics + (head * b.padded_rows + padded_begin + next) + pair * 2);
         }
+        commit_ahead();
     };
     load_stage(0);  // at least the last query sees a key
-    commit_ahead();
 
     const SharedAddress row = Kernel::key_row(tiles, static_cast<int>(threadIdx.x));
     typename Kernel::Held k, v;
@@ -240,10 +244,10 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
             ++head;
         }
         if (n + 1 < stage_count) load_stage(1 - stage);
-        commit_ahead();
 #pragma unroll 1
         for (int turn = 0; turn < kQueries; turn += Kernel::kTurn) {
             const int first = first_of_stage + turn;
+            if (first + Kernel::kTurn <= seen_from) continue;
             if (first >= q_len) break;
             const SharedAddress queries = stages + stage * Kernel::kStageBytes + turn * QueryTile::kRowBytes;
             const auto* const rows =

@@ -217,11 +217,14 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
         __syncthreads();  // this turn's tile is there for all, and all are done with the one before
         const SharedAddress stage = stages + slot * Kernel::kStageBytes;
         slot = slot + 1 == kStages ? 0 : slot + 1;
-        if (key + kKeys < last) load_keys(key + kKeys, slot);
-        commit_ahead();
+        if (key + kKeys < last) {
+            load_keys(key + kKeys, slot);
+            commit_ahead();
+        }
+        const int seen = warp_last - key;
+        if (seen <= 1 - 16 * kBlocks) continue;  // by none of the warp's rows
         typename Kernel::Scores scores = {}, dp = {};
         Kernel::multiply_rows(opaque(query), operands, stage, scores, dp);
-        const int seen = warp_last - key;
         typename Kernel::Weights ds;
         Kernel::weigh(scores, dp, statistics, b.exponent_scale, seen < kKeys || k_len - key < kKeys, seen,
                       k_len - key, ds);
