@@ -22,25 +22,30 @@ struct Parking {
     // For all threads of a block, which have a barrier in it; the place comes back in shared memory. Blocks that
     // find all places taken wait for one: their owners run already, and need nothing from those who wait.
     __device__ void take(std::uint32_t* place) const {
-        if (threadIdx.x == 0) *place = free_place();
+        if (threadIdx.x == 0) *place = free_place(blockIdx.x);
         __syncthreads();
     }
     __device__ void give_back([[maybe_unused]] std::uint32_t place) const {
 #if !defined(TANDEM_KERNELS_ON_HOST)
         __syncthreads();  // all have read what they left there
-        if (threadIdx.x > 0) return;
-        __threadfence();
-        atomicExch(taken + place, 0u);
+        if (threadIdx.x == 0) leave(place);
 #endif
     }
-    __device__ std::uint32_t free_place() const {
+    // What one thread does of both for its block; the first place to look at may be any number.
+    __device__ std::uint32_t free_place([[maybe_unused]] std::uint32_t first) const {
 #if defined(TANDEM_KERNELS_ON_HOST)
         return blockIdx.x;  // blocks run one after another, and share nothing
 #else
-        std::uint32_t place = blockIdx.x % count;
+        std::uint32_t place = first % count;
         while (atomicExch(taken + place, 1u) != 0) place = place + 1 == count ? 0 : place + 1;
         __threadfence();
         return place;
+#endif
+    }
+    __device__ void leave([[maybe_unused]] std::uint32_t place) const {
+#if !defined(TANDEM_KERNELS_ON_HOST)
+        __threadfence();
+        atomicExch(taken + place, 0u);
 #endif
     }
 };

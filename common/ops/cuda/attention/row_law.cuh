@@ -34,16 +34,17 @@ struct RowPair {
     float sum[2] = {0.0f, 0.0f};            // l, of the lane's own keys until joined
 };
 
-// Scores of kCadence keys become their weights. True when the values must be multiplied by `shrink`, for one
-// of the rows moved.
-__device__ __forceinline__ bool weigh(float (&scores)[kCadence / 8][4], float c, RowPair& rows,
+// Scores of a cadence's keys, eight a tile, become their weights. True when the values must be multiplied by
+// `shrink`, for one of the rows moved.
+template <int kTiles>
+__device__ __forceinline__ bool weigh(float (&scores)[kTiles][4], float c, RowPair& rows,
                                       float (&shrink)[2]) {
     bool moved = false;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         float most = scores[0][2 * h];
 #pragma unroll
-        for (int n = 0; n < kCadence / 8; ++n)
+        for (int n = 0; n < kTiles; ++n)
             most = fmaxf(most, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
@@ -55,7 +56,7 @@ __device__ __forceinline__ bool weigh(float (&scores)[kCadence / 8][4], float c,
         const float reference = rows.max[h] == -INFINITY ? 0.0f : -rows.max[h];
         float added = 0.0f;
 #pragma unroll
-        for (int n = 0; n < kCadence / 8; ++n) {
+        for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
             for (int e = 2 * h; e < 2 * h + 2; ++e) {
                 scores[n][e] = fast_exp2(fused(scores[n][e], c, reference));

@@ -1,0 +1,149 @@
+// Tiles of bfloat16 rows as products of warpgroups read them: the same bytes as tile_mma.cuh's, written by
+// copies of boxes, named by descriptors.
+#pragma once
+
+#include <cstdint>
+
+#include "common/ops/cuda/attention/row_law.cuh"
+#include "common/ops/cuda/attention/tile_fp32.cuh"
+#include "common/ops/cuda/attention/tile_mma.cuh"
+#include "common/ops/cuda/hopper.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+
+inline constexpr std::size_t kMostHopperSharedBytes = 227 << 10;  // of a block
+
+// What the tensor cores know of a tile: where it begins, how far apart its sub-tiles (`leading`) and its groups
+// of eight rows lie, in sixteen bytes each, and the swizzle (1: rows of 128 bytes, 2: of 64).
+template <typename Tile>
+__device__ __forceinline__ std::uint64_t descriptor(SharedAddress at, std::uint32_t leading) {
+    constexpr std::uint64_t kEightRows = 8 * Tile::kRowBytes / 16;
+    constexpr std::uint64_t kSwizzle = Tile::kColumns == 64 ? 1 : 2;
+    return std::uint64_t{(at & 0x3ffff) >> 4} | std::uint64_t{leading >> 4} << 16 | kEightRows << 32 |
+           kSwizzle << 62;
+}
+
+// A tile whose rows are rows of a, or columns of b (Q and K in Q Kᵀ): products go along its columns.
+template <typename Tile>
+struct RowsOf {
+    std::uint64_t first;
+
+    __device__ explicit RowsOf(SharedAddress at) : first(descriptor<Tile>(at, 16)) {}
+    __device__ RowsOf moved(int bytes) const { return RowsOf(first + static_cast<std::uint64_t>(bytes / 16)); }
+    // Sixteen columns; the step must be known to the compiler.
+    __device__ std::uint64_t columns(int step) const {
+        constexpr int kSteps = Tile::kColumns / 16;
+        return first +
+               static_cast<std::uint64_t>((step / kSteps * Tile::kSubTileBytes + step % kSteps * 32) / 16);
+    }
+
+  private:
+    __device__ explicit RowsOf(std::uint64_t moved_first) : first(moved_first) {}
+};
+
+// A tile whose rows are rows of b (V in P V): products go along its rows.
+template <typename Tile>
+struct ValuesOf {
+    std::uint64_t first;
+
+    __device__ explicit ValuesOf(SharedAddress at) : first(descriptor<Tile>(at, Tile::kSubTileBytes)) {}
+    __device__ ValuesOf moved(int bytes) const {
+        return ValuesOf(first + static_cast<std::uint64_t>(bytes / 16));
+    }
+    __device__ std::uint64_t rows(int step) const {
+        return first + static_cast<std::uint64_t>(step * 16 * Tile::kRowBytes / 16);
+    }
+
+  private:
+    __device__ explicit ValuesOf(std::uint64_t moved_first) : first(moved_first) {}
+};
+
+// sums = a bᵀ over kDim columns; a group of products.
+template <int kDim, int kColumns, typename A, typename B>
+__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], const A& a, const B& b) {
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k)
+        hopper::multiply_rows<kColumns>(sums, a.columns(k), b.columns(k), k > 0);
+    hopper::commit_products();
+}
+
+// sums += weights · rows, sixteen rows a step, ascending; a group of products.
+template <int kDim, int kSteps, typename B>
+__device__ __forceinline__ void start_weighted(float (&sums)[kDim / 8][4],
+                                               const std::uint32_t (&weights)[kSteps][4], const B& b) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) hopper::add_weighted<kDim>(sums, weights[k], b.rows(k));
+    hopper::commit_products();
+}
+
+// Sums of a product, in bfloat16, are the weights of the next.
+template <int kTiles>
+__device__ __forceinline__ void as_weights(const float (&sums)[kTiles][4],
+                                           std::uint32_t (&weights)[kTiles / 2][4]) {
+#pragma unroll
+    for (int k = 0; k < kTiles / 2; ++k) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            weights[k][i] =
+                bfloat16_pair(sums[2 * k + i / 2][i % 2 * 2], sums[2 * k + i / 2][i % 2 * 2 + 1]);
+    }
+}
+
+// By one thread: a tile's rows of a head, from tensor row `row`; its bytes arrive at the barrier.
+template <typename Tile>
+__device__ __forceinline__ void copy_tile(SharedAddress to, const CUtensorMap& map, SharedAddress barrier,
+                                          std::int64_t head, std::int64_t row) {
+#pragma unroll
+    for (int s = 0; s < Tile::kSubTiles; ++s) {
+        hopper::copy_box(to + static_cast<SharedAddress>(s * Tile::kSubTileBytes), map, barrier,
+                         s * Tile::kColumns, static_cast<int>(head), static_cast<int>(row));
+    }
+}
+
+// Rows [count, …) of a tile become zeros, by kThreads threads of which this is one; then show_to_products and a
+// barrier of them. Copies bring whole tiles, and what lies behind a segment is no number of ours: 0 · NaN = NaN.
+template <typename Tile, int kThreads>
+__device__ __forceinline__ void clear_rows(unsigned char* tile, int count, int thread) {
+    constexpr int kRows = Tile::kSubTileBytes / Tile::kRowBytes;
+    constexpr int kChunks = Tile::kRowBytes / 16;
+    for (int item = thread; item < (kRows - count) * kChunks; item += kThreads) {
+#pragma unroll
+        for (int s = 0; s < Tile::kSubTiles; ++s)
+            store16(tile + s * Tile::kSubTileBytes + count * Tile::kRowBytes + item * 16, Words{});
+    }
+}
+
+// One lane of a warp arrives for it, when all its lanes are done.
+__device__ __forceinline__ void arrive_warp(SharedAddress barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) hopper::arrive(barrier);
+}
+
+// A ring of kStages tiles that one thread fills and kWarps warps read.
+template <int kStages, int kWarps>
+struct Ring {
+    hopper::Barrier full[kStages], empty[kStages];
+
+    __device__ void start() {
+        for (int s = 0; s < kStages; ++s) {
+            hopper::start_barrier(shared_address(full + s), 1);
+            hopper::start_barrier(shared_address(empty + s), kWarps);
+        }
+    }
+    // The stage of tile n, and the parity of its phase.
+    __device__ static int stage(int n) { return n % kStages; }
+    __device__ static std::uint32_t parity(int n) { return n / kStages % 2; }
+
+    // The filler: the stage of tile n is free, and so many bytes come.
+    __device__ SharedAddress open(int n, std::uint32_t bytes) {
+        hopper::wait_phase(shared_address(empty + stage(n)), parity(n) ^ 1);
+        const SharedAddress barrier = shared_address(full + stage(n));
+        hopper::arrive_expecting(barrier, bytes);
+        return barrier;
+    }
+    // The readers: tile n is there; and this warp is done with it.
+    __device__ void wait(int n) { hopper::wait_phase(shared_address(full + stage(n)), parity(n)); }
+    __device__ void release(int n) { arrive_warp(shared_address(empty + stage(n))); }
+};
+
+}  // namespace tandem::ops::TANDEM_KERNELS
