@@ -173,9 +173,9 @@ __device__ __forceinline__ void add_values(float (&values)[Shape::kSlices][Shape
 }
 
 // Keys that a row does not see become -inf; `row` is the lane's first one, `key` the tile's first.
-template <int kSlices>
-__device__ __forceinline__ void hide(float (&scores)[kSlices][kCadence / 8][4], const ForwardTile& tile,
-                                     int row, int key) {
+template <int kSlices, int kTiles>
+__device__ __forceinline__ void hide(float (&scores)[kSlices][kTiles][4], const ForwardTile& tile, int row,
+                                     int key) {
     const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
     for (int i = 0; i < kSlices; ++i) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void hide(float (&scores)[kSlices][kCadence / 8][4], 
         for (int h = 0; h < 2; ++h) {
             const int seen = tile.seen(row + 16 * i + 8 * h) - key - 2 * t;
 #pragma unroll
-            for (int n = 0; n < kCadence / 8; ++n) {
+            for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                     if (8 * n + e >= seen) scores[i][n][2 * h + e] = -INFINITY;

@@ -24,7 +24,9 @@
 namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kCadence = 64;
-inline constexpr int kPart = 1024;  // keys
+template <int kDim>
+inline constexpr int kHopperCadence = kDim <= 128 ? 128 : 64;  // as wide as its products want to be
+inline constexpr int kPart = 1024;                             // keys
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 
@@ -44,8 +46,7 @@ __device__ __forceinline__ bool weigh(float (&scores)[kTiles][4], float c, RowPa
     for (int h = 0; h < 2; ++h) {
         float most = scores[0][2 * h];
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n)
-            most = fmaxf(most, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+        for (int n = 0; n < kTiles; ++n) most = fmaxf(most, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
         most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
         most = times(most, c);

@@ -14,65 +14,60 @@ namespace tandem::ops::TANDEM_KERNELS {
 inline constexpr std::size_t kMostHopperSharedBytes = 227 << 10;  // of a block
 
 // What the tensor cores know of a tile: where it begins, how far apart its sub-tiles (`leading`) and its groups
-// of eight rows lie, in sixteen bytes each, and the swizzle (1: rows of 128 bytes, 2: of 64).
-template <typename Tile>
-__device__ __forceinline__ std::uint64_t descriptor(SharedAddress at, std::uint32_t leading) {
-    constexpr std::uint64_t kEightRows = 8 * Tile::kRowBytes / 16;
-    constexpr std::uint64_t kSwizzle = Tile::kColumns == 64 ? 1 : 2;
-    return std::uint64_t{(at & 0x3ffff) >> 4} | std::uint64_t{leading >> 4} << 16 | kEightRows << 32 |
-           kSwizzle << 62;
-}
+// of eight rows lie, in sixteen bytes each, and the swizzle (1: rows of 128 bytes, 2: of 64). Only the first
+// half is kept; steps are added to it.
+template <typename Tile, int kLeading>
+struct TileDescriptor {
+    std::uint32_t first;
 
-// A tile whose rows are rows of a, or columns of b (Q and K in Q Kᵀ): products go along its columns.
-template <typename Tile>
-struct RowsOf {
-    std::uint64_t first;
-
-    __device__ explicit RowsOf(SharedAddress at) : first(descriptor<Tile>(at, 16)) {}
-    __device__ RowsOf moved(int bytes) const { return RowsOf(first + static_cast<std::uint64_t>(bytes / 16)); }
-    // Sixteen columns; the step must be known to the compiler.
-    __device__ std::uint64_t columns(int step) const {
-        constexpr int kSteps = Tile::kColumns / 16;
-        return first +
-               static_cast<std::uint64_t>((step / kSteps * Tile::kSubTileBytes + step % kSteps * 32) / 16);
+    __device__ explicit TileDescriptor(SharedAddress at)
+        : first((at & 0x3ffff) >> 4 | std::uint32_t{kLeading / 16} << 16) {}
+    __device__ std::uint64_t at(int bytes) const {
+        constexpr std::uint32_t kEightRows = 8 * Tile::kRowBytes / 16;
+        constexpr std::uint32_t kSwizzle = Tile::kColumns == 64 ? 1 : 2;
+        return std::uint64_t{kEightRows | kSwizzle << 30} << 32 |
+               (first + static_cast<std::uint32_t>(bytes / 16));
     }
+};
 
-  private:
-    __device__ explicit RowsOf(std::uint64_t moved_first) : first(moved_first) {}
+// A tile whose rows are rows of a, or columns of b (Q and K in Q Kᵀ): products go along its columns. `bytes` is
+// where the tile lies behind the first.
+template <typename Tile>
+struct RowsOf : TileDescriptor<Tile, 16> {
+    using TileDescriptor<Tile, 16>::TileDescriptor;
+    // Sixteen columns; the step must be known to the compiler.
+    __device__ std::uint64_t columns(int bytes, int step) const {
+        constexpr int kSteps = Tile::kColumns / 16;
+        return this->at(bytes + step / kSteps * Tile::kSubTileBytes + step % kSteps * 32);
+    }
 };
 
 // A tile whose rows are rows of b (V in P V): products go along its rows.
 template <typename Tile>
-struct ValuesOf {
-    std::uint64_t first;
-
-    __device__ explicit ValuesOf(SharedAddress at) : first(descriptor<Tile>(at, Tile::kSubTileBytes)) {}
-    __device__ ValuesOf moved(int bytes) const {
-        return ValuesOf(first + static_cast<std::uint64_t>(bytes / 16));
+struct ValuesOf : TileDescriptor<Tile, Tile::kSubTileBytes> {
+    using TileDescriptor<Tile, Tile::kSubTileBytes>::TileDescriptor;
+    __device__ std::uint64_t rows(int bytes, int step) const {
+        return this->at(bytes + step * 16 * Tile::kRowBytes);
     }
-    __device__ std::uint64_t rows(int step) const {
-        return first + static_cast<std::uint64_t>(step * 16 * Tile::kRowBytes / 16);
-    }
-
-  private:
-    __device__ explicit ValuesOf(std::uint64_t moved_first) : first(moved_first) {}
 };
 
 // sums = a bᵀ over kDim columns; a group of products.
 template <int kDim, int kColumns, typename A, typename B>
-__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], const A& a, const B& b) {
+__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], const A& a, const B& b,
+                                           int b_bytes) {
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k)
-        hopper::multiply_rows<kColumns>(sums, a.columns(k), b.columns(k), k > 0);
+        hopper::multiply_rows<kColumns>(sums, a.columns(0, k), b.columns(b_bytes, k), k > 0);
     hopper::commit_products();
 }
 
 // sums += weights · rows, sixteen rows a step, ascending; a group of products.
 template <int kDim, int kSteps, typename B>
 __device__ __forceinline__ void start_weighted(float (&sums)[kDim / 8][4],
-                                               const std::uint32_t (&weights)[kSteps][4], const B& b) {
+                                               const std::uint32_t (&weights)[kSteps][4], const B& b,
+                                               int b_bytes) {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) hopper::add_weighted<kDim>(sums, weights[k], b.rows(k));
+    for (int k = 0; k < kSteps; ++k) hopper::add_weighted<kDim>(sums, weights[k], b.rows(b_bytes, k));
     hopper::commit_products();
 }
 
@@ -84,8 +79,7 @@ __device__ __forceinline__ void as_weights(const float (&sums)[kTiles][4],
     for (int k = 0; k < kTiles / 2; ++k) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            weights[k][i] =
-                bfloat16_pair(sums[2 * k + i / 2][i % 2 * 2], sums[2 * k + i / 2][i % 2 * 2 + 1]);
+            weights[k][i] = bfloat16_pair(sums[2 * k + i / 2][i % 2 * 2], sums[2 * k + i / 2][i % 2 * 2 + 1]);
     }
 }
 

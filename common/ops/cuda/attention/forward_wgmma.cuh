@@ -1,0 +1,256 @@
+// Flash attention, forward, for a Hopper (Shah et al., "FlashAttention-3"): a thread fetches tiles of keys and
+// values, warpgroups have 64 queries each. row_law.cuh says what they compute; forward_mma.cuh is the same for
+// other GPUs. A turn starts the scores of tile j and, behind them, the values of tile j - 1, and weighs the scores
+// of j while the values are summed.
+#pragma once
+
+#include "common/ops/cuda/attention/forward_mma.cuh"
+#include "common/ops/cuda/attention/tile_wgmma.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+
+// Turns: one warpgroup weighs while the other one multiplies.
+template <int kDim_, int kGroups_, int kKeys_ = kHopperCadence<kDim_>, bool kTurns_ = kGroups_ == 2,
+          int kPart_ = kPart>
+struct ForwardWgmmaShapeOf {
+    static constexpr int kDim = kDim_, kGroups = kGroups_, kKeys = kKeys_, kStages = 2;
+    static constexpr bool kTurns = kTurns_;
+    static constexpr int kSlices = 1, kThreads = 128 * kGroups;  // of those who compute
+    static constexpr int kBlockThreads = 128 + kThreads;
+    static constexpr int kRows = 64 * kGroups;
+    static constexpr int kProducerRegisters = kGroups == 2 ? 40 : 32;
+    static constexpr int kRegisters = kGroups == 2 ? 232 : 160;
+    static constexpr int kPartTiles = kPart_ / kKeys;
+    using Queries = MmaTile<kDim, kRows>;
+    using Keys = MmaTile<kDim, kKeys>;
+    using Tiles = Ring<kStages, kThreads / 32>;
+    static constexpr std::size_t kBytes = Queries::kBytes + kStages * 2 * Keys::kBytes + kTileAlignment;
+    static constexpr std::int64_t kPlaceQuads = kThreads * (kDim / 8 + 1);
+    static_assert(kBytes + 8192 <= kMostHopperSharedBytes && kPart_ % kKeys == 0);
+};
+template <int kDim>
+using ForwardWgmmaShape = ForwardWgmmaShapeOf<kDim, kDim == 64 ? 3 : 2>;
+
+struct ForwardWgmmaWork {
+    CUtensorMap q, k, v;
+    ForwardWork forward;
+};
+
+// What the threads of a block share.
+template <typename Shape>
+struct ForwardShared {
+    ForwardTile tile;
+    std::int64_t k_row;  // the segment's first one, in k
+    int key_tiles;
+    std::uint32_t room;  // in the parking
+    typename Shape::Tiles keys, values;
+    hopper::Barrier queries, parked;  // the queries are there; `room` is
+    RowPair done[Shape::kThreads];    // of the part before, while its values are being summed
+};
+
+// Named barriers: of each of two warpgroups its turn, and of all that compute.
+inline constexpr int kTurnBarrier = 1, kComputeBarrier = 3;
+
+template <typename Shape>
+__device__ __forceinline__ void fetch_forward(const ForwardWgmmaWork& work, ForwardShared<Shape>& shared,
+                                              SharedAddress queries) {
+    const AttentionInputs& in = work.forward.in;
+    const SharedAddress keys = queries + Shape::Queries::kBytes;
+    const SharedAddress values = keys + Shape::kStages * Shape::Keys::kBytes;
+    const std::int64_t head = blockIdx.x % in.heads, kv_head = head / in.group;
+    hopper::arrive_expecting(shared_address(&shared.queries), Shape::Queries::kBytes);
+    copy_tile<typename Shape::Queries>(queries, work.q, shared_address(&shared.queries), head,
+                                       shared.tile.q_row);
+#pragma unroll 1
+    for (int j = 0; j < shared.key_tiles; ++j) {
+        const auto offset = static_cast<SharedAddress>(Shape::Tiles::stage(j) * Shape::Keys::kBytes);
+        const std::int64_t row = shared.k_row + j * Shape::kKeys;
+        const SharedAddress keys_full = shared.keys.open(j, Shape::Keys::kBytes);
+        copy_tile<typename Shape::Keys>(keys + offset, work.k, keys_full, kv_head, row);
+        const SharedAddress values_full = shared.values.open(j, Shape::Keys::kBytes);
+        copy_tile<typename Shape::Keys>(values + offset, work.v, values_full, kv_head, row);
+    }
+}
+
+// A warpgroup's walk over the keys of its 64 queries.
+template <typename Shape>
+struct ForwardWalk {
+    using Sums = ForwardSums<Shape>;
+    const ForwardWgmmaWork& work;
+    ForwardShared<Shape>& shared;
+    unsigned char* const tiles;  // where the queries lie, then keys and values
+    const int group = static_cast<int>(threadIdx.x) / 128 - 1;
+    const RowsOf<typename Shape::Queries> queries;
+    const RowsOf<typename Shape::Keys> keys;
+    const ValuesOf<typename Shape::Keys> values;
+    Sums sums;
+    std::uint32_t weights[Shape::kKeys / 16][4];
+
+    __device__ __forceinline__ ForwardWalk(const ForwardWgmmaWork& work, ForwardShared<Shape>& shared,
+                                           unsigned char* tiles)
+        : work(work),
+          shared(shared),
+          tiles(tiles),
+          queries(shared_address(tiles) +
+                  static_cast<SharedAddress>((static_cast<int>(threadIdx.x) / 128 - 1) * 64 *
+                                             Shape::Queries::kRowBytes)),
+          keys(shared_address(tiles) + Shape::Queries::kBytes),
+          values(shared_address(tiles) + Shape::Queries::kBytes + Shape::kStages * Shape::Keys::kBytes) {}
+
+    // The lane's first row, computed anew where it is seldom wanted.
+    __device__ static int row() {
+        const int thread = static_cast<int>(opaque(threadIdx.x)) - 128;
+        return thread / 32 * 16 + thread % 32 / 4;
+    }
+    __device__ static int stage_bytes(int j) { return Shape::Tiles::stage(j) * Shape::Keys::kBytes; }
+
+    __device__ __forceinline__ bool weigh_scores(float (&scores)[1][Shape::kKeys / 8][4], int j,
+                                                 float (&shrink)[2]) {
+        if ((j + 1) * Shape::kKeys > shared.tile.seen(row() / 16 * 16))
+            hide(scores, shared.tile, row(), j * Shape::kKeys);
+        return weigh(scores[0], work.forward.c, sums.rows[0], shrink);
+    }
+    __device__ __forceinline__ Quad* parked() const {
+        return work.forward.parking.places + shared.room * Shape::kPlaceQuads + (threadIdx.x - 128);
+    }
+
+    __device__ __forceinline__ void first() {
+        float scores[1][Shape::kKeys / 8][4], shrink[2];
+        hopper::wait_phase(shared_address(&shared.queries), 0);
+        shared.keys.wait(0);
+        hopper::fence_products();
+        start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, 0);
+        hopper::wait_products<0>();
+        hopper::settle(scores[0]);
+        shared.keys.release(0);
+        weigh_scores(scores, 0, shrink);
+        as_weights(scores[0], weights);
+    }
+
+    __device__ __forceinline__ void turn(int j) {
+        float scores[1][Shape::kKeys / 8][4], shrink[2];
+        shared.keys.wait(j);
+        if (Shape::kTurns) hopper::sync_threads(kTurnBarrier + group, 256);
+        hopper::fence_products();
+        start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, stage_bytes(j));
+        shared.values.wait(j - 1);
+        start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j - 1));
+        if (Shape::kTurns) hopper::arrive_threads(kTurnBarrier + (group ^ 1), 256);
+
+        // The scores are there, while the values are being summed.
+        hopper::wait_products<1>();
+        hopper::settle(scores[0]);
+        shared.keys.release(j);
+        const bool new_part = j % Shape::kPartTiles == 0;
+        if (new_part) {
+            sums.end_part();
+            shared.done[threadIdx.x - 128] = sums.rows[0];
+            sums.rows[0] = {};
+        }
+        const bool moved = weigh_scores(scores, j, shrink);
+
+        hopper::wait_products<0>();
+        hopper::settle(sums.values[0]);
+        shared.values.release(j - 1);
+        as_weights(scores[0], weights);
+        if (new_part) {
+            park(j);
+        } else if (any_lane(moved)) {
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sums.values[0][n][e] = times(sums.values[0][n][e], shrink[e / 2]);
+            }
+        }
+    }
+
+    // The part that tile j is not of any more.
+    __device__ __forceinline__ void park(int j) {
+        const RowPair next = sums.rows[0];
+        sums.rows[0] = shared.done[threadIdx.x - 128];
+        if (j == Shape::kPartTiles) {
+            hopper::wait_phase(shared_address(&shared.parked), 0);
+        } else {
+            sums.merge(parked());
+        }
+        sums.park(parked());
+        sums = {};
+        sums.rows[0] = next;
+    }
+
+    __device__ __forceinline__ void last() {
+        const int j = shared.key_tiles - 1;
+        shared.values.wait(j);
+        const int there = shared.tile.k_len - j * Shape::kKeys;
+        if (there < Shape::kKeys) {
+            clear_rows<typename Shape::Keys, Shape::kThreads>(
+                tiles + Shape::Queries::kBytes + Shape::kStages * Shape::Keys::kBytes + stage_bytes(j), there,
+                static_cast<int>(threadIdx.x) - 128);
+            hopper::show_to_products();
+            hopper::sync_threads(kComputeBarrier, Shape::kThreads);
+        }
+        hopper::fence_products();
+        start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j));
+        hopper::wait_products<0>();
+        hopper::settle(sums.values[0]);
+        sums.end_part();
+        if (shared.key_tiles > Shape::kPartTiles) {
+            sums.merge(parked());
+            hopper::sync_threads(kComputeBarrier, Shape::kThreads);
+            if (threadIdx.x == 128) work.forward.parking.leave(shared.room);
+        }
+    }
+
+    __device__ __forceinline__ void run() {
+        if (Shape::kTurns && group == 0) hopper::arrive_threads(kTurnBarrier, 256);
+        if (shared.key_tiles > 0) {
+            first();
+#pragma unroll 1
+            for (int j = 1; j < shared.key_tiles; ++j) turn(j);
+            last();
+        }
+        if (work.forward.out.is_bfloat16) {
+            sums.template store<true>(shared.tile, row(), work.forward);
+        } else {
+            sums.template store<false>(shared.tile, row(), work.forward);
+        }
+    }
+};
+
+// Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first, and the heads of a
+// group run side by side.
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kBlockThreads, 1)
+    forward_wgmma_kernel(const __grid_constant__ ForwardWgmmaWork work) {
+#if defined(TANDEM_HOPPER_CODE)
+    TANDEM_DYNAMIC_SHARED(memory);
+    __shared__ ForwardShared<Shape> shared;
+    if (threadIdx.x == 0) {
+        const AttentionInputs& in = work.forward.in;
+        const TilePlace place = tile_place(in, work.forward.tiles - 1 - blockIdx.x / in.heads);
+        shared.tile = forward_tile(place, Shape::kRows);
+        shared.k_row = place.segment.k_begin;
+        shared.key_tiles = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kKeys - 1) / Shape::kKeys;
+        hopper::start_barrier(shared_address(&shared.queries), 1);
+        hopper::start_barrier(shared_address(&shared.parked), 1);
+        shared.keys.start();
+        shared.values.start();
+        hopper::publish_barriers();
+    }
+    __syncthreads();
+    const SharedAddress tiles = first_tile(memory);
+    if (threadIdx.x < 128) {
+        hopper::give_registers<Shape::kProducerRegisters>();
+        if (threadIdx.x == 0 && shared.key_tiles > 0) fetch_forward<Shape>(work, shared, tiles);
+        if (threadIdx.x == 32 && shared.key_tiles > Shape::kPartTiles) {
+            shared.room = work.forward.parking.find(hopper::multiprocessor());
+            hopper::arrive(shared_address(&shared.parked));
+        }
+        return;
+    }
+    hopper::take_registers<Shape::kRegisters>();
+    ForwardWalk<Shape>(work, shared, memory + (tiles - shared_address(memory))).run();
+#endif
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS
