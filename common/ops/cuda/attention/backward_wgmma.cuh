@@ -1,0 +1,546 @@
+// Flash attention, backward, for a Hopper, without atomics: backward_fp32.cuh says what is summed. One kernel has
+// keys in its warpgroups and walks over the queries that see them, the heads of a group in order; the other one has
+// queries and walks over their keys. A thread fetches the tiles. Scores and their gradients stay in registers,
+// where they are the weights of the products behind them.
+#pragma once
+
+#include "common/ops/cuda/attention/backward_fp32.cuh"
+#include "common/ops/cuda/attention/forward_mma.cuh"
+#include "common/ops/cuda/attention/tile_wgmma.cuh"
+
+namespace tandem::ops::TANDEM_KERNELS {
+
+// kDim columns, 64 rows a warpgroup; the tiles that pass by have kWalked rows.
+template <int kDim_, int kGroups_, int kWalked_>
+struct BackwardWgmmaShape {
+    static constexpr int kDim = kDim_, kGroups = kGroups_, kWalked = kWalked_;
+    static constexpr int kThreads = 128 * kGroups;  // of those who compute
+    static constexpr int kBlockThreads = 128 + kThreads;
+    static constexpr int kRows = 64 * kGroups;
+    static constexpr int kProducerRegisters = kGroups == 2 ? 24 : 32;
+    static constexpr int kRegisters = kGroups == 2 ? 240 : 160;
+    using Own = MmaTile<kDim, kRows>;
+    using Walked = MmaTile<kDim, kWalked>;
+};
+
+// rows g, g + 8 of a warp's product: += factor · sums, as far as there are rows and columns
+template <int kTiles>
+__device__ __forceinline__ void add_sums(float* to, const float (&sums)[kTiles][4], float factor,
+                                         std::int64_t row_begin, int row, int rows, std::int64_t head,
+                                         std::int64_t heads, int head_dim) {
+    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        if (row + 8 * h >= rows) continue;
+        float* const target = to + ((row_begin + row + 8 * h) * heads + head) * head_dim + column;
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) {
+            if (8 * n >= head_dim) continue;
+            Pair pair = load_pair(target + 8 * n);
+            pair.w[0] = shared::bits_of(fused(sums[n][2 * h], factor, shared::float_of(pair.w[0])));
+            pair.w[1] = shared::bits_of(fused(sums[n][2 * h + 1], factor, shared::float_of(pair.w[1])));
+            store_pair(target + 8 * n, pair);
+        }
+    }
+}
+
+// --- lse · log2 e and delta of a segment's queries in tiles, so that a tile's are one copy, wherever the segment
+// begins: [heads][tiles][2][kRows]. Rows that see nothing, and rows that are not there, get +inf: no weight.
+
+template <int kRows>
+__global__ void __launch_bounds__(kRows)
+    row_statistics_kernel(const __grid_constant__ AttentionInputs in, std::int64_t tiles, const float* lse,
+                          const float* delta, float* statistics) {
+    const std::int64_t head = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+    const TilePlace place = tile_place(in, tile);
+    const int thread = static_cast<int>(threadIdx.x);
+    const std::int64_t row = place.tile * kRows + thread;
+    const bool there = row < place.segment.q_len;
+    const std::int64_t at = head * in.q_rows + place.segment.q_begin + row;
+    const float log = there ? lse[at] : -INFINITY;
+    float* const to = statistics + static_cast<std::int64_t>(blockIdx.x) * 2 * kRows + thread;
+    to[0] = log == -INFINITY ? INFINITY : times(log, kLog2E);
+    to[kRows] = there ? delta[at] : 0.0f;
+}
+
+// --- Gradients of keys and values.
+
+template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 96 : 64>
+struct KeyGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
+    using Base = BackwardWgmmaShape<kDim_, kGroups_, kWalked_>;
+    static constexpr int kStages = 2;
+    static constexpr std::size_t kBytes =
+        2 * Base::Own::kBytes + 2 * kStages * Base::Walked::kBytes + kTileAlignment;
+    static_assert(kBytes + 4096 <= kMostHopperSharedBytes);
+};
+
+struct KeyGradientWork {
+    CUtensorMap q, dout, k, v;
+    AttentionInputs in;            // tiles of keys
+    const std::int64_t* q_starts;  // of the segments' tiles of queries
+    std::int64_t q_tiles;
+    const float* statistics;
+    float *dk, *dv;
+    float c;  // scale · log2 e
+};
+
+template <typename Shape>
+struct KeyGradientShared {
+    alignas(16) float statistics[Shape::kStages][2][Shape::kWalked];  // lse · log2 e, delta
+    DeviceSegment segment;
+    std::int64_t q_tile;  // the segment's first one
+    int key, keys;        // the first one in the segment, and how many
+    int first_tile, tiles, turns;
+    Ring<Shape::kStages, Shape::kThreads / 32> queries, douts;
+    hopper::Barrier own;
+};
+
+template <typename Shape>
+__device__ __forceinline__ void start_key_gradients(const KeyGradientWork& work,
+                                                    KeyGradientShared<Shape>& shared) {
+    const AttentionInputs& in = work.in;
+    const std::int64_t tile = blockIdx.x / in.kv_heads,
+                       index = shared::part_of(in.starts, in.segment_count, tile);
+    const DeviceSegment& s = shared.segment = in.segments[index];
+    shared.q_tile = work.q_starts[index];
+    shared.key = static_cast<int>(tile - in.starts[index]) * Shape::kRows;
+    shared.keys = min(Shape::kRows, static_cast<int>(s.k_len) - shared.key);
+    const auto first = static_cast<int>(shared::first_query(shared.key, s.q_len, s.k_len, s.causal));
+    shared.first_tile = first / Shape::kWalked;
+    shared.tiles = (static_cast<int>(s.q_len) + Shape::kWalked - 1) / Shape::kWalked - shared.first_tile;
+    if (first >= s.q_len) shared.tiles = 0;
+    shared.turns = shared.tiles * static_cast<int>(in.group);
+    hopper::start_barrier(shared_address(&shared.own), 1);
+    shared.queries.start();
+    shared.douts.start();
+    hopper::publish_barriers();
+}
+
+template <typename Shape>
+__device__ __forceinline__ void fetch_key_gradients(const KeyGradientWork& work,
+                                                    KeyGradientShared<Shape>& shared, SharedAddress keys) {
+    using Own = typename Shape::Own;
+    using Walked = typename Shape::Walked;
+    const SharedAddress own = shared_address(&shared.own);
+    const std::int64_t kv_head = blockIdx.x % work.in.kv_heads;
+    const std::int64_t key = shared.segment.k_begin + shared.key;
+    hopper::arrive_expecting(own, 2 * Own::kBytes);
+    copy_tile<Own>(keys, work.k, own, kv_head, key);
+    copy_tile<Own>(keys + Own::kBytes, work.v, own, kv_head, key);
+    const SharedAddress queries = keys + 2 * Own::kBytes;
+    const SharedAddress douts = queries + Shape::kStages * Walked::kBytes;
+    constexpr std::uint32_t kStatisticsBytes = 2 * Shape::kWalked * sizeof(float);
+    int tile = 0;
+    std::int64_t head = kv_head * work.in.group;
+#pragma unroll 1
+    for (int n = 0; n < shared.turns; ++n) {
+        const int stage = shared.queries.stage(n);
+        const auto offset = static_cast<SharedAddress>(stage * Walked::kBytes);
+        const std::int64_t row = shared.segment.q_begin + (shared.first_tile + tile) * Shape::kWalked;
+        const SharedAddress queries_full = shared.queries.open(n, Walked::kBytes + kStatisticsBytes);
+        copy_tile<Walked>(queries + offset, work.q, queries_full, head, row);
+        hopper::copy_bytes(
+            shared_address(shared.statistics[stage]),
+            work.statistics +
+                (head * work.q_tiles + shared.q_tile + shared.first_tile + tile) * (2 * Shape::kWalked),
+            kStatisticsBytes, queries_full);
+        const SharedAddress douts_full = shared.douts.open(n, Walked::kBytes);
+        copy_tile<Walked>(douts + offset, work.dout, douts_full, head, row);
+        if (++tile == shared.tiles) {
+            tile = 0;
+            ++head;
+        }
+    }
+}
+
+// A warpgroup's walk, for its 64 keys.
+template <typename Shape>
+__device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
+                                                  KeyGradientShared<Shape>& shared, unsigned char* tiles) {
+    constexpr int kDim = Shape::kDim, kWalked = Shape::kWalked;
+    using Own = typename Shape::Own;
+    using Walked = typename Shape::Walked;
+    const int thread = static_cast<int>(threadIdx.x) - 128;
+    const int t = thread % 4;
+    const int warp_key = thread / 32 * 16;
+    const SharedAddress keys_at = shared_address(tiles);
+    const auto group_bytes = static_cast<SharedAddress>(thread / 128 * 64 * Own::kRowBytes);
+    const RowsOf<Own> keys(keys_at + group_bytes), values(keys_at + Own::kBytes + group_bytes);
+    constexpr int kQueriesOffset = 2 * Own::kBytes,
+                  kDoutsOffset = kQueriesOffset + Shape::kStages * Walked::kBytes;
+    const RowsOf<Walked> queries(keys_at + kQueriesOffset), douts(keys_at + kDoutsOffset);
+    const ValuesOf<Walked> query_values(keys_at + kQueriesOffset), dout_values(keys_at + kDoutsOffset);
+    float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
+    hopper::wait_phase(shared_address(&shared.own), 0);
+    int tile = 0;
+#pragma unroll 1
+    for (int n = 0; n < shared.turns; ++n) {
+        const int stage = shared.queries.stage(n), bytes = stage * Walked::kBytes;
+        const int first = (shared.first_tile + tile) * kWalked;
+        const int there = static_cast<int>(shared.segment.q_len) - first;
+        tile = tile + 1 == shared.tiles ? 0 : tile + 1;
+        if (there < kWalked) {
+            shared.queries.wait(n);
+            shared.douts.wait(n);
+            clear_rows<Walked, Shape::kThreads>(tiles + kQueriesOffset + bytes, there, thread);
+            clear_rows<Walked, Shape::kThreads>(tiles + kDoutsOffset + bytes, there, thread);
+            hopper::show_to_products();
+            hopper::sync_threads(1, Shape::kThreads);
+        }
+
+        // Scores and gradients of probabilities, [keys, queries].
+        float p[kWalked / 8][4], ds[kWalked / 8][4];
+        shared.queries.wait(n);
+        hopper::fence_products();
+        start_rows<kDim, kWalked>(p, keys, queries, bytes);
+        shared.douts.wait(n);
+        start_rows<kDim, kWalked>(ds, values, douts, bytes);
+        hopper::wait_products<1>();
+        hopper::settle(p);
+
+        // Probabilities; dv += p dout beside what follows.
+        const float* const logs = shared.statistics[stage][0];
+#pragma unroll
+        for (int x = 0; x < kWalked / 8; ++x) {
+            const Pair two = load_pair(logs + 8 * x + 2 * t);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                p[x][e] = fast_exp2(fused(p[x][e], work.c, -shared::float_of(two.w[e % 2])));
+        }
+        const int offset = static_cast<int>(shared.segment.k_len - shared.segment.q_len);
+        if (shared.segment.causal != 0 && first + offset < shared.key + warp_key + 15) {
+            const int key = shared.key + warp_key + thread % 32 / 4 - offset - first - 2 * t;
+#pragma unroll
+            for (int x = 0; x < kWalked / 8; ++x) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    if (8 * x + e % 2 < key + e / 2 * 8) p[x][e] = 0.0f;
+                }
+            }
+        }
+        std::uint32_t p_weights[kWalked / 16][4];
+        as_weights(p, p_weights);
+        hopper::wait_products<0>();
+        hopper::settle(ds);
+        hopper::fence_products();
+        start_weighted<kDim>(dv, p_weights, dout_values, bytes);
+
+        // ds = p (dp - delta); dk += ds q
+        const float* const deltas = shared.statistics[stage][1];
+#pragma unroll
+        for (int x = 0; x < kWalked / 8; ++x) {
+            const Pair two = load_pair(deltas + 8 * x + 2 * t);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                ds[x][e] = times(p[x][e], plus(ds[x][e], -shared::float_of(two.w[e % 2])));
+        }
+        std::uint32_t ds_weights[kWalked / 16][4];
+        as_weights(ds, ds_weights);
+        hopper::fence_products();
+        start_weighted<kDim>(dk, ds_weights, query_values, bytes);
+        hopper::wait_products<1>();
+        hopper::settle(dv);
+        shared.douts.release(n);
+        hopper::wait_products<0>();
+        hopper::settle(dk);
+        shared.queries.release(n);
+    }
+    const std::int64_t row_begin = shared.segment.k_begin + shared.key;
+    const std::int64_t kv_head = blockIdx.x % work.in.kv_heads;
+    const int row = warp_key + thread % 32 / 4, head_dim = static_cast<int>(work.in.head_dim);
+    add_sums(work.dk, dk, work.in.scale, row_begin, row, shared.keys, kv_head, work.in.kv_heads, head_dim);
+    add_sums(work.dv, dv, 1.0f, row_begin, row, shared.keys, kv_head, work.in.kv_heads, head_dim);
+}
+
+// Grid: (tile of keys, kv head); where queries are causal the first tiles of a segment have the most to do.
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kBlockThreads, 1)
+    key_wgmma_kernel(const __grid_constant__ KeyGradientWork work) {
+#if defined(TANDEM_HOPPER_CODE)
+    TANDEM_DYNAMIC_SHARED(memory);
+    __shared__ KeyGradientShared<Shape> shared;
+    if (threadIdx.x == 0) start_key_gradients<Shape>(work, shared);
+    __syncthreads();
+    const SharedAddress tiles = first_tile(memory);
+    if (threadIdx.x < 128) {
+        hopper::give_registers<Shape::kProducerRegisters>();
+        if (threadIdx.x == 0) fetch_key_gradients<Shape>(work, shared, tiles);
+        return;
+    }
+    hopper::take_registers<Shape::kRegisters>();
+    sum_key_gradients<Shape>(work, shared, memory + (tiles - shared_address(memory)));
+#endif
+}
+
+// --- Gradients of queries.
+
+enum class Order {
+    inTurn,  // a tile's products one after another
+    ahead,  // a turn starts the scores of tile j, its dp and, behind them, what the tile before adds to dq; so
+            // keys stay one turn longer, and there are three tiles of them
+    aheadOfDp,  // the same, dp last
+};
+template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 128 : 96, Order kOrder_ = Order::ahead,
+          bool kTurns_ = false, int kKeyStages_ = kOrder_ == Order::inTurn ? 2 : 3>
+struct QueryGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
+    using Base = BackwardWgmmaShape<kDim_, kGroups_, kWalked_>;
+    static constexpr Order kOrder = kOrder_;
+    static constexpr bool kTurns = kTurns_;
+    static constexpr int kKeyStages = kKeyStages_, kValueStages = 2;
+    static constexpr std::size_t kBytes =
+        2 * Base::Own::kBytes + (kKeyStages + kValueStages) * Base::Walked::kBytes + kTileAlignment;
+    static_assert(kBytes + 1024 <= kMostHopperSharedBytes);
+};
+
+struct QueryGradientWork {
+    CUtensorMap q, dout, k, v;
+    AttentionInputs in;  // tiles of queries
+    std::int64_t tiles;
+    const float *lse, *delta;
+    float* dq;
+    float c;  // scale · log2 e
+};
+
+template <typename Shape>
+struct QueryGradientShared {
+    ForwardTile tile;
+    std::int64_t k_row;  // the segment's first one, in k
+    int turns;
+    Ring<Shape::kKeyStages, Shape::kThreads / 32> keys;
+    Ring<Shape::kValueStages, Shape::kThreads / 32> values;
+    hopper::Barrier own;
+};
+
+template <typename Shape>
+__device__ __forceinline__ void fetch_query_gradients(const QueryGradientWork& work,
+                                                      QueryGradientShared<Shape>& shared,
+                                                      SharedAddress queries) {
+    using Own = typename Shape::Own;
+    using Walked = typename Shape::Walked;
+    const SharedAddress own = shared_address(&shared.own);
+    const std::int64_t head = blockIdx.x % work.in.heads, kv_head = head / work.in.group;
+    hopper::arrive_expecting(own, 2 * Own::kBytes);
+    copy_tile<Own>(queries, work.q, own, head, shared.tile.q_row);
+    copy_tile<Own>(queries + Own::kBytes, work.dout, own, head, shared.tile.q_row);
+    const SharedAddress keys = queries + 2 * Own::kBytes;
+    const SharedAddress values = keys + Shape::kKeyStages * Walked::kBytes;
+#pragma unroll 1
+    for (int j = 0; j < shared.turns; ++j) {
+        const std::int64_t row = shared.k_row + j * Shape::kWalked;
+        const SharedAddress keys_full = shared.keys.open(j, Walked::kBytes);
+        copy_tile<Walked>(keys + static_cast<SharedAddress>(shared.keys.stage(j) * Walked::kBytes), work.k,
+                          keys_full, kv_head, row);
+        const SharedAddress values_full = shared.values.open(j, Walked::kBytes);
+        copy_tile<Walked>(values + static_cast<SharedAddress>(shared.values.stage(j) * Walked::kBytes),
+                          work.v, values_full, kv_head, row);
+    }
+}
+
+// A warpgroup's walk, for its 64 queries.
+template <typename Shape>
+struct QueryGradientWalk {
+    static constexpr int kDim = Shape::kDim, kWalked = Shape::kWalked;
+    using Own = typename Shape::Own;
+    using Walked = typename Shape::Walked;
+    static constexpr int kKeysOffset = 2 * Own::kBytes;
+    static constexpr int kValuesOffset = kKeysOffset + Shape::kKeyStages * Walked::kBytes;
+    const QueryGradientWork& work;
+    QueryGradientShared<Shape>& shared;
+    unsigned char* const tiles;
+    const RowsOf<Own> queries, douts;
+    const RowsOf<Walked> keys, values;
+    const ValuesOf<Walked> key_values;
+    float log[2], delta[2];  // of rows g and g + 8
+    float dq[kDim / 8][4] = {};
+    std::uint32_t weights[kWalked / 16][4];
+
+    __device__ static int thread() { return static_cast<int>(opaque(threadIdx.x)) - 128; }
+    __device__ static int row() { return thread() / 32 * 16 + thread() % 32 / 4; }  // the lane's first one
+    __device__ static SharedAddress group_bytes() {
+        return static_cast<SharedAddress>((static_cast<int>(threadIdx.x) / 128 - 1) * 64 * Own::kRowBytes);
+    }
+    __device__ static int key_bytes(int j) { return decltype(shared.keys)::stage(j) * Walked::kBytes; }
+    __device__ static int value_bytes(int j) { return decltype(shared.values)::stage(j) * Walked::kBytes; }
+
+    __device__ __forceinline__ QueryGradientWalk(const QueryGradientWork& work,
+                                                 QueryGradientShared<Shape>& shared, unsigned char* tiles)
+        : work(work),
+          shared(shared),
+          tiles(tiles),
+          queries(shared_address(tiles) + group_bytes()),
+          douts(shared_address(tiles) + Own::kBytes + group_bytes()),
+          keys(shared_address(tiles) + kKeysOffset),
+          values(shared_address(tiles) + kValuesOffset),
+          key_values(shared_address(tiles) + kKeysOffset) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const bool there = row() + 8 * h < shared.tile.rows;
+            const std::int64_t at =
+                blockIdx.x % work.in.heads * work.in.q_rows + shared.tile.q_row + row() + 8 * h;
+            const float l = there ? work.lse[at] : -INFINITY;
+            log[h] = l == -INFINITY ? INFINITY : times(l, kLog2E);
+            delta[h] = there ? work.delta[at] : 0.0f;
+        }
+    }
+
+    // Keys and values beyond the segment are none.
+    __device__ __forceinline__ void clear_beyond(int j) {
+        const int there = shared.tile.k_len - j * kWalked;
+        if (there >= kWalked) return;
+        shared.keys.wait(j);
+        shared.values.wait(j);
+        clear_rows<Walked, Shape::kThreads>(tiles + kKeysOffset + key_bytes(j), there, thread());
+        clear_rows<Walked, Shape::kThreads>(tiles + kValuesOffset + value_bytes(j), there, thread());
+        hopper::show_to_products();
+        hopper::sync_threads(1, Shape::kThreads);
+    }
+    __device__ __forceinline__ void start_scores(float (&p)[kWalked / 8][4], int j) {
+        clear_beyond(j);
+        shared.keys.wait(j);
+        if (Shape::kTurns) hopper::sync_threads(2 + group(), 256);
+        hopper::fence_products();
+        start_rows<kDim, kWalked>(p, queries, keys, key_bytes(j));
+    }
+    __device__ __forceinline__ void start_dp(float (&ds)[kWalked / 8][4], int j) {
+        shared.values.wait(j);
+        start_rows<kDim, kWalked>(ds, douts, values, value_bytes(j));
+    }
+    __device__ __forceinline__ void end_start() {
+        if (Shape::kTurns) hopper::arrive_threads(2 + (group() ^ 1), 256);
+    }
+    __device__ static int group() {
+        return static_cast<int>(threadIdx.x) / 128 - 1;
+    }
+    __device__ __forceinline__ void probabilities(float (&p)[kWalked / 8][4], int j) const {
+#pragma unroll
+        for (int x = 0; x < kWalked / 8; ++x) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) p[x][e] = fast_exp2(fused(p[x][e], work.c, -log[e / 2]));
+        }
+        if ((j + 1) * kWalked <= shared.tile.seen(row() / 16 * 16)) return;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int seen = shared.tile.seen(row() + 8 * h) - j * kWalked - thread() % 4 * 2;
+#pragma unroll
+            for (int x = 0; x < kWalked / 8; ++x) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    if (8 * x + e >= seen) p[x][2 * h + e] = 0.0f;
+                }
+            }
+        }
+    }
+    // ds = p (dp - delta), in the place of p
+    __device__ __forceinline__ void gradients(float (&p)[kWalked / 8][4],
+                                              const float (&ds)[kWalked / 8][4]) const {
+#pragma unroll
+        for (int x = 0; x < kWalked / 8; ++x) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) p[x][e] = times(p[x][e], plus(ds[x][e], -delta[e / 2]));
+        }
+    }
+
+    __device__ __forceinline__ void turn_ahead(int j) {
+        float p[kWalked / 8][4], ds[kWalked / 8][4];
+        start_scores(p, j);
+        if (Shape::kOrder == Order::ahead) start_dp(ds, j);
+        start_weighted<kDim>(dq, weights, key_values, key_bytes(j - 1));
+        if (Shape::kOrder == Order::aheadOfDp) start_dp(ds, j);
+        end_start();
+        hopper::wait_products<2>();
+        hopper::settle(p);
+        probabilities(p, j);
+        if (Shape::kOrder == Order::ahead) {
+            hopper::wait_products<1>();
+            hopper::settle(ds);
+            shared.values.release(j);
+            gradients(p, ds);
+            hopper::wait_products<0>();
+            hopper::settle(dq);
+            shared.keys.release(j - 1);
+        } else {
+            hopper::wait_products<1>();
+            hopper::settle(dq);
+            shared.keys.release(j - 1);
+            hopper::wait_products<0>();
+            hopper::settle(ds);
+            shared.values.release(j);
+            gradients(p, ds);
+        }
+        as_weights(p, weights);
+    }
+    __device__ __forceinline__ void weigh_tile(int j) {
+        float p[kWalked / 8][4], ds[kWalked / 8][4];
+        start_scores(p, j);
+        start_dp(ds, j);
+        end_start();
+        hopper::wait_products<1>();
+        hopper::settle(p);
+        probabilities(p, j);
+        hopper::wait_products<0>();
+        hopper::settle(ds);
+        shared.values.release(j);
+        gradients(p, ds);
+        as_weights(p, weights);
+    }
+    __device__ __forceinline__ void add_tile(int j) {
+        hopper::fence_products();
+        start_weighted<kDim>(dq, weights, key_values, key_bytes(j));
+        hopper::wait_products<0>();
+        hopper::settle(dq);
+        shared.keys.release(j);
+    }
+    __device__ __forceinline__ void run_ahead() {
+        weigh_tile(0);
+#pragma unroll 1
+        for (int j = 1; j < shared.turns; ++j) turn_ahead(j);
+        add_tile(shared.turns - 1);
+    }
+    __device__ __forceinline__ void run() {
+        hopper::wait_phase(shared_address(&shared.own), 0);
+        if (Shape::kTurns && group() == 0) hopper::arrive_threads(2, 256);
+        if constexpr (Shape::kOrder != Order::inTurn) {
+            run_ahead();
+        } else {
+#pragma unroll 1
+            for (int j = 0; j < shared.turns; ++j) {
+                weigh_tile(j);
+                add_tile(j);
+            }
+        }
+        add_sums(work.dq, dq, work.in.scale, shared.tile.q_row, row(), shared.tile.rows,
+                 blockIdx.x % work.in.heads, work.in.heads, static_cast<int>(work.in.head_dim));
+    }
+};
+
+// Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first.
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kBlockThreads, 1)
+    query_wgmma_kernel(const __grid_constant__ QueryGradientWork work) {
+#if defined(TANDEM_HOPPER_CODE)
+    TANDEM_DYNAMIC_SHARED(memory);
+    __shared__ QueryGradientShared<Shape> shared;
+    if (threadIdx.x == 0) {
+        const TilePlace place = tile_place(work.in, work.tiles - 1 - blockIdx.x / work.in.heads);
+        shared.tile = forward_tile(place, Shape::kRows);
+        shared.k_row = place.segment.k_begin;
+        shared.turns = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kWalked - 1) / Shape::kWalked;
+        hopper::start_barrier(shared_address(&shared.own), 1);
+        shared.keys.start();
+        shared.values.start();
+        hopper::publish_barriers();
+    }
+    __syncthreads();
+    if (shared.turns == 0) return;
+    const SharedAddress tiles = first_tile(memory);
+    if (threadIdx.x < 128) {
+        hopper::give_registers<Shape::kProducerRegisters>();
+        if (threadIdx.x == 0) fetch_query_gradients<Shape>(work, shared, tiles);
+        return;
+    }
+    hopper::take_registers<Shape::kRegisters>();
+    QueryGradientWalk<Shape>(work, shared, memory + (tiles - shared_address(memory))).run();
+#endif
+}
+
+}  // namespace tandem::ops::TANDEM_KERNELS
