@@ -236,16 +236,9 @@ struct ForwardSums {
     __device__ __forceinline__ void merge(const Quad* place) {
 #pragma unroll
         for (int i = 0; i < Shape::kSlices; ++i) {
-            const Quad before = *place;
-            place += Shape::kThreads;
             MergeWeights weights[2];
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                float max = before.v[h], sum = before.v[2 + h];
-                weights[h] = merge_part(max, sum, rows[i].max[h], rows[i].sum[h]);
-                rows[i].max[h] = max;
-                rows[i].sum[h] = sum;
-            }
+            merge_rows(i, *place, weights);
+            place += Shape::kThreads;
 #pragma unroll
             for (int n = 0; n < Shape::kDim / 8; ++n) {
                 if (n % 4 == 0) __syncwarp();  // no more loads ahead than there are registers
@@ -254,6 +247,36 @@ struct ForwardSums {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) values[i][n][e] = weights[e / 2](parked.v[e], values[i][n][e]);
             }
+        }
+    }
+    // The same where it was parked; the values are 0 then.
+    __device__ __forceinline__ void merge_parked(Quad* place) {
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+            MergeWeights weights[2];
+            merge_rows(i, *place, weights);
+            *place = {{rows[i].max[0], rows[i].max[1], rows[i].sum[0], rows[i].sum[1]}};
+            place += Shape::kThreads;
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+                Quad parked = *place;
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    parked.v[e] = weights[e / 2](parked.v[e], values[i][n][e]);
+                    values[i][n][e] = 0.0f;
+                }
+                *place = parked;
+                place += Shape::kThreads;
+            }
+        }
+    }
+    __device__ __forceinline__ void merge_rows(int i, const Quad& before, MergeWeights (&weights)[2]) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float max = before.v[h], sum = before.v[2 + h];
+            weights[h] = merge_part(max, sum, rows[i].max[h], rows[i].sum[h]);
+            rows[i].max[h] = max;
+            rows[i].sum[h] = sum;
         }
     }
     // The rows' results; `row` is the lane's first one.

@@ -170,11 +170,11 @@ struct ForwardWalk {
         sums.rows[0] = shared.done[threadIdx.x - 128];
         if (j == Shape::kPartTiles) {
             hopper::wait_phase(shared_address(&shared.parked), 0);
+            sums.park(parked());
+            sums = {};
         } else {
-            sums.merge(parked());
+            sums.merge_parked(parked());
         }
-        sums.park(parked());
-        sums = {};
         sums.rows[0] = next;
     }
 

@@ -53,8 +53,8 @@ struct ValuesOf : TileDescriptor<Tile, Tile::kSubTileBytes> {
 
 // sums = a bᵀ over kDim columns; a group of products.
 template <int kDim, int kColumns, typename A, typename B>
-__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], const A& a, const B& b,
-                                           int b_bytes) {
+__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], A a, const B& b, int b_bytes) {
+    a.first = opaque(a.first);  // or all its steps would lie in registers from turn to turn
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k)
         hopper::multiply_rows<kColumns>(sums, a.columns(0, k), b.columns(b_bytes, k), k > 0);
