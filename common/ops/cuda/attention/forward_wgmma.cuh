@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
         hopper::give_registers<Shape::kProducerRegisters>();
         if (threadIdx.x == 0 && shared.key_tiles > 0) fetch_forward<Shape>(work, shared, tiles);
         if (threadIdx.x == 32 && shared.key_tiles > Shape::kPartTiles) {
-            shared.room = work.forward.parking.find(hopper::multiprocessor());
+            shared.room = work.forward.parking.free_place(hopper::multiprocessor());
             hopper::arrive(shared_address(&shared.parked));
         }
         return;
