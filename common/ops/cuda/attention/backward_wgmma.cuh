@@ -1,10 +1,11 @@
-// Flash attention, backward, for a Hopper, without atomics: backward_fp32.cuh says what is summed. One kernel has
+// Flash attention, backward, for a Hopper, without atomics: backward_mma.cuh says what is summed. One kernel has
 // keys in its warpgroups and walks over the queries that see them, the heads of a group in order; the other one has
 // queries and walks over their keys. A thread fetches the tiles. Scores and their gradients stay in registers,
 // where they are the weights of the products behind them.
 #pragma once
 
 #include "common/ops/cuda/attention/backward_fp32.cuh"
+#include "common/ops/cuda/attention/backward_mma.cuh"
 #include "common/ops/cuda/attention/forward_mma.cuh"
 #include "common/ops/cuda/attention/tile_wgmma.cuh"
 
@@ -23,46 +24,6 @@ struct BackwardWgmmaShape {
     using Walked = MmaTile<kDim, kWalked>;
 };
 
-// rows g, g + 8 of a warp's product: += factor · sums, as far as there are rows and columns
-template <int kTiles>
-__device__ __forceinline__ void add_sums(float* to, const float (&sums)[kTiles][4], float factor,
-                                         std::int64_t row_begin, int row, int rows, std::int64_t head,
-                                         std::int64_t heads, int head_dim) {
-    const int column = static_cast<int>(threadIdx.x) % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        if (row + 8 * h >= rows) continue;
-        float* const target = to + ((row_begin + row + 8 * h) * heads + head) * head_dim + column;
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-            if (8 * n >= head_dim) continue;
-            Pair pair = load_pair(target + 8 * n);
-            pair.w[0] = shared::bits_of(fused(sums[n][2 * h], factor, shared::float_of(pair.w[0])));
-            pair.w[1] = shared::bits_of(fused(sums[n][2 * h + 1], factor, shared::float_of(pair.w[1])));
-            store_pair(target + 8 * n, pair);
-        }
-    }
-}
-
-// --- lse · log2 e and delta of a segment's queries in tiles, so that a tile's are one copy, wherever the segment
-// begins: [heads][tiles][2][kRows]. Rows that see nothing, and rows that are not there, get +inf: no weight.
-
-template <int kRows>
-__global__ void __launch_bounds__(kRows)
-    row_statistics_kernel(const __grid_constant__ AttentionInputs in, std::int64_t tiles, const float* lse,
-                          const float* delta, float* statistics) {
-    const std::int64_t head = blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    const TilePlace place = tile_place(in, tile);
-    const int thread = static_cast<int>(threadIdx.x);
-    const std::int64_t row = place.tile * kRows + thread;
-    const bool there = row < place.segment.q_len;
-    const std::int64_t at = head * in.q_rows + place.segment.q_begin + row;
-    const float log = there ? lse[at] : -INFINITY;
-    float* const to = statistics + static_cast<std::int64_t>(blockIdx.x) * 2 * kRows + thread;
-    to[0] = log == -INFINITY ? INFINITY : times(log, kLog2E);
-    to[kRows] = there ? delta[at] : 0.0f;
-}
-
 // --- Gradients of keys and values.
 
 template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 96 : 64>
@@ -76,20 +37,14 @@ struct KeyGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
 
 struct KeyGradientWork {
     CUtensorMap q, dout, k, v;
-    AttentionInputs in;            // tiles of keys
-    const std::int64_t* q_starts;  // of the segments' tiles of queries
-    std::int64_t q_tiles;
-    const float* statistics;
-    float *dk, *dv;
-    float c;  // scale · log2 e
+    BackwardInputs b;  // tiles of keys; statistics padded to kWalked
 };
 
 template <typename Shape>
 struct KeyGradientShared {
-    alignas(16) float statistics[Shape::kStages][2][Shape::kWalked];  // lse · log2 e, delta
-    DeviceSegment segment;
-    std::int64_t q_tile;  // the segment's first one
-    int key, keys;        // the first one in the segment, and how many
+    alignas(16) RowStatistics statistics[Shape::kStages][Shape::kWalked];
+    BackwardPlace place;
+    int key, keys;  // the first one in the segment, and how many
     int first_tile, tiles, turns;
     Ring<Shape::kStages, Shape::kThreads / 32> queries, douts;
     hopper::Barrier own;
@@ -98,12 +53,10 @@ struct KeyGradientShared {
 template <typename Shape>
 __device__ __forceinline__ void start_key_gradients(const KeyGradientWork& work,
                                                     KeyGradientShared<Shape>& shared) {
-    const AttentionInputs& in = work.in;
-    const std::int64_t tile = blockIdx.x / in.kv_heads,
-                       index = shared::part_of(in.starts, in.segment_count, tile);
-    const DeviceSegment& s = shared.segment = in.segments[index];
-    shared.q_tile = work.q_starts[index];
-    shared.key = static_cast<int>(tile - in.starts[index]) * Shape::kRows;
+    const AttentionInputs& in = work.b.in;
+    shared.place = backward_place(work.b, blockIdx.x / in.kv_heads);
+    const DeviceSegment& s = shared.place.segment;
+    shared.key = static_cast<int>(shared.place.tile) * Shape::kRows;
     shared.keys = min(Shape::kRows, static_cast<int>(s.k_len) - shared.key);
     const auto first = static_cast<int>(shared::first_query(shared.key, s.q_len, s.k_len, s.causal));
     shared.first_tile = first / Shape::kWalked;
@@ -122,30 +75,28 @@ __device__ __forceinline__ void fetch_key_gradients(const KeyGradientWork& work,
     using Own = typename Shape::Own;
     using Walked = typename Shape::Walked;
     const SharedAddress own = shared_address(&shared.own);
-    const std::int64_t kv_head = blockIdx.x % work.in.kv_heads;
-    const std::int64_t key = shared.segment.k_begin + shared.key;
+    const std::int64_t kv_head = blockIdx.x % work.b.in.kv_heads;
+    const std::int64_t key = shared.place.segment.k_begin + shared.key;
     hopper::arrive_expecting(own, 2 * Own::kBytes);
     copy_tile<Own>(keys, work.k, own, kv_head, key);
     copy_tile<Own>(keys + Own::kBytes, work.v, own, kv_head, key);
     const SharedAddress queries = keys + 2 * Own::kBytes;
     const SharedAddress douts = queries + Shape::kStages * Walked::kBytes;
-    constexpr std::uint32_t kStatisticsBytes = 2 * Shape::kWalked * sizeof(float);
+    constexpr std::uint32_t kStatisticsBytes = Shape::kWalked * sizeof(RowStatistics);
     int tile = 0;
-    std::int64_t head = kv_head * work.in.group;
+    std::int64_t head = kv_head * work.b.in.group;
 #pragma unroll 1
     for (int n = 0; n < shared.turns; ++n) {
         const int stage = shared.queries.stage(n);
         const auto offset = static_cast<SharedAddress>(stage * Walked::kBytes);
-        const std::int64_t row = shared.segment.q_begin + (shared.first_tile + tile) * Shape::kWalked;
+        const std::int64_t row = static_cast<std::int64_t>(shared.first_tile + tile) * Shape::kWalked;
         const SharedAddress queries_full = shared.queries.open(n, Walked::kBytes + kStatisticsBytes);
-        copy_tile<Walked>(queries + offset, work.q, queries_full, head, row);
-        hopper::copy_bytes(
-            shared_address(shared.statistics[stage]),
-            work.statistics +
-                (head * work.q_tiles + shared.q_tile + shared.first_tile + tile) * (2 * Shape::kWalked),
-            kStatisticsBytes, queries_full);
+        copy_tile<Walked>(queries + offset, work.q, queries_full, head, shared.place.segment.q_begin + row);
+        hopper::copy_bytes(shared_address(shared.statistics[stage]),
+                           work.b.statistics + head * work.b.padded_rows + shared.place.padded_begin + row,
+                           kStatisticsBytes, queries_full);
         const SharedAddress douts_full = shared.douts.open(n, Walked::kBytes);
-        copy_tile<Walked>(douts + offset, work.dout, douts_full, head, row);
+        copy_tile<Walked>(douts + offset, work.dout, douts_full, head, shared.place.segment.q_begin + row);
         if (++tile == shared.tiles) {
             tile = 0;
             ++head;
@@ -177,7 +128,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
     for (int n = 0; n < shared.turns; ++n) {
         const int stage = shared.queries.stage(n), bytes = stage * Walked::kBytes;
         const int first = (shared.first_tile + tile) * kWalked;
-        const int there = static_cast<int>(shared.segment.q_len) - first;
+        const int there = static_cast<int>(shared.place.segment.q_len) - first;
         tile = tile + 1 == shared.tiles ? 0 : tile + 1;
         if (there < kWalked) {
             shared.queries.wait(n);
@@ -199,16 +150,16 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         hopper::settle(p);
 
         // Probabilities; dv += p dout beside what follows.
-        const float* const logs = shared.statistics[stage][0];
+        const RowStatistics* const rows = shared.statistics[stage] + 2 * t;
 #pragma unroll
         for (int x = 0; x < kWalked / 8; ++x) {
-            const Pair two = load_pair(logs + 8 * x + 2 * t);
+            const Words two = load16(rows + 8 * x);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                p[x][e] = fast_exp2(fused(p[x][e], work.c, -shared::float_of(two.w[e % 2])));
+                p[x][e] = probability(p[x][e], work.b.exponent_scale, shared::float_of(two.w[e % 2 * 2]));
         }
-        const int offset = static_cast<int>(shared.segment.k_len - shared.segment.q_len);
-        if (shared.segment.causal != 0 && first + offset < shared.key + warp_key + 15) {
+        const int offset = static_cast<int>(shared.place.segment.k_len - shared.place.segment.q_len);
+        if (shared.place.segment.causal != 0 && first + offset < shared.key + warp_key + 15) {
             const int key = shared.key + warp_key + thread % 32 / 4 - offset - first - 2 * t;
 #pragma unroll
             for (int x = 0; x < kWalked / 8; ++x) {
@@ -226,13 +177,12 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         start_weighted<kDim>(dv, p_weights, dout_values, bytes);
 
         // ds = p (dp - delta); dk += ds q
-        const float* const deltas = shared.statistics[stage][1];
 #pragma unroll
         for (int x = 0; x < kWalked / 8; ++x) {
-            const Pair two = load_pair(deltas + 8 * x + 2 * t);
+            const Words two = load16(rows + 8 * x);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-                ds[x][e] = times(p[x][e], plus(ds[x][e], -shared::float_of(two.w[e % 2])));
+                ds[x][e] = times(p[x][e], plus(ds[x][e], -shared::float_of(two.w[e % 2 * 2 + 1])));
         }
         std::uint32_t ds_weights[kWalked / 16][4];
         as_weights(ds, ds_weights);
@@ -245,11 +195,13 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         hopper::settle(dk);
         shared.queries.release(n);
     }
-    const std::int64_t row_begin = shared.segment.k_begin + shared.key;
-    const std::int64_t kv_head = blockIdx.x % work.in.kv_heads;
-    const int row = warp_key + thread % 32 / 4, head_dim = static_cast<int>(work.in.head_dim);
-    add_sums(work.dk, dk, work.in.scale, row_begin, row, shared.keys, kv_head, work.in.kv_heads, head_dim);
-    add_sums(work.dv, dv, 1.0f, row_begin, row, shared.keys, kv_head, work.in.kv_heads, head_dim);
+    const std::int64_t begin = shared.place.segment.k_begin + shared.key;
+    const AttentionInputs& in = work.b.in;
+    const std::int64_t kv_head = blockIdx.x % in.kv_heads;
+    add_sums<kDim>(work.b.dk, begin, warp_key, shared.keys, kv_head, in.kv_heads, in.head_dim,
+                   work.b.writes.dk_dv, in.scale, dk);
+    add_sums<kDim>(work.b.dv, begin, warp_key, shared.keys, kv_head, in.kv_heads, in.head_dim,
+                   work.b.writes.dk_dv, 1.0f, dv);
 }
 
 // Grid: (tile of keys, kv head); where queries are causal the first tiles of a segment have the most to do.
@@ -294,11 +246,9 @@ struct QueryGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
 
 struct QueryGradientWork {
     CUtensorMap q, dout, k, v;
-    AttentionInputs in;  // tiles of queries
+    BackwardInputs b;  // tiles of queries
     std::int64_t tiles;
     const float *lse, *delta;
-    float* dq;
-    float c;  // scale · log2 e
 };
 
 template <typename Shape>
@@ -318,7 +268,7 @@ __device__ __forceinline__ void fetch_query_gradients(const QueryGradientWork& w
     using Own = typename Shape::Own;
     using Walked = typename Shape::Walked;
     const SharedAddress own = shared_address(&shared.own);
-    const std::int64_t head = blockIdx.x % work.in.heads, kv_head = head / work.in.group;
+    const std::int64_t head = blockIdx.x % work.b.in.heads, kv_head = head / work.b.in.group;
     hopper::arrive_expecting(own, 2 * Own::kBytes);
     copy_tile<Own>(queries, work.q, own, head, shared.tile.q_row);
     copy_tile<Own>(queries + Own::kBytes, work.dout, own, head, shared.tile.q_row);
@@ -376,7 +326,7 @@ struct QueryGradientWalk {
         for (int h = 0; h < 2; ++h) {
             const bool there = row() + 8 * h < shared.tile.rows;
             const std::int64_t at =
-                blockIdx.x % work.in.heads * work.in.q_rows + shared.tile.q_row + row() + 8 * h;
+                blockIdx.x % work.b.in.heads * work.b.in.q_rows + shared.tile.q_row + row() + 8 * h;
             const float l = there ? work.lse[at] : -INFINITY;
             log[h] = l == -INFINITY ? INFINITY : times(l, kLog2E);
             delta[h] = there ? work.delta[at] : 0.0f;
@@ -415,7 +365,7 @@ struct QueryGradientWalk {
 #pragma unroll
         for (int x = 0; x < kWalked / 8; ++x) {
 #pragma unroll
-            for (int e = 0; e < 4; ++e) p[x][e] = fast_exp2(fused(p[x][e], work.c, -log[e / 2]));
+            for (int e = 0; e < 4; ++e) p[x][e] = probability(p[x][e], work.b.exponent_scale, log[e / 2]);
         }
         if ((j + 1) * kWalked <= shared.tile.seen(row() / 16 * 16)) return;
 #pragma unroll
@@ -497,8 +447,14 @@ struct QueryGradientWalk {
         add_tile(shared.turns - 1);
     }
     __device__ __forceinline__ void run() {
-        hopper::wait_phase(shared_address(&shared.own), 0);
         if (Shape::kTurns && group() == 0) hopper::arrive_threads(2, 256);
+        if (shared.turns > 0) walk();
+        const AttentionInputs& in = work.b.in;
+        add_sums<kDim>(work.b.dq, shared.tile.q_row, row() / 16 * 16, shared.tile.rows, blockIdx.x % in.heads,
+                       in.heads, in.head_dim, work.b.writes.dq, in.scale, dq);
+    }
+    __device__ __forceinline__ void walk() {
+        hopper::wait_phase(shared_address(&shared.own), 0);
         if constexpr (Shape::kOrder != Order::inTurn) {
             run_ahead();
         } else {
@@ -508,8 +464,6 @@ struct QueryGradientWalk {
                 add_tile(j);
             }
         }
-        add_sums(work.dq, dq, work.in.scale, shared.tile.q_row, row(), shared.tile.rows,
-                 blockIdx.x % work.in.heads, work.in.heads, static_cast<int>(work.in.head_dim));
     }
 };
 
@@ -521,7 +475,7 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     TANDEM_DYNAMIC_SHARED(memory);
     __shared__ QueryGradientShared<Shape> shared;
     if (threadIdx.x == 0) {
-        const TilePlace place = tile_place(work.in, work.tiles - 1 - blockIdx.x / work.in.heads);
+        const TilePlace place = tile_place(work.b.in, work.tiles - 1 - blockIdx.x / work.b.in.heads);
         shared.tile = forward_tile(place, Shape::kRows);
         shared.k_row = place.segment.k_begin;
         shared.turns = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kWalked - 1) / Shape::kWalked;
@@ -531,11 +485,10 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
         hopper::publish_barriers();
     }
     __syncthreads();
-    if (shared.turns == 0) return;
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
         hopper::give_registers<Shape::kProducerRegisters>();
-        if (threadIdx.x == 0) fetch_query_gradients<Shape>(work, shared, tiles);
+        if (threadIdx.x == 0 && shared.turns > 0) fetch_query_gradients<Shape>(work, shared, tiles);
         return;
     }
     hopper::take_registers<Shape::kRegisters>();
