@@ -70,7 +70,8 @@
     X(cuMemAddressFree)               \
     X(cuMemMap)                       \
     X(cuMemUnmap)                     \
-    X(cuMemSetAccess)
+    X(cuMemSetAccess)                 \
+    X(cuTensorMapEncodeTiled)
 
 namespace tandem::cuda {
 

@@ -5,6 +5,9 @@
 #include "common/ops/cuda/attention/backward_fp32.cuh"
 #include "common/ops/cuda/attention/backward_keys_mma.cuh"
 #include "common/ops/cuda/attention/backward_queries_mma.cuh"
+#if !defined(TANDEM_KERNELS_ON_HOST)
+#include "common/ops/cuda/attention/backward_wgmma.cuh"
+#endif
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
@@ -130,8 +133,7 @@ Tiling upload_queries(Work& work, BackwardInputs& b, const Gradients& g, const L
     return queries;
 }
 
-template <int kDim>
-void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
+BackwardInputs backward_inputs(const AttentionInputs& in, const Gradients& g) {
     BackwardInputs b{};
     b.in = in;
     b.dout = g.dout.data;
@@ -140,6 +142,12 @@ void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, con
     b.dk = g.dk;
     b.dv = g.dv;
     b.writes = g.writes;
+    return b;
+}
+
+template <int kDim>
+void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
+    BackwardInputs b = backward_inputs(in, g);
     const Tiling queries = upload_queries<kDim>(work, b, g, lists);
     if constexpr (kDim == 256) {
         keys_by_fp32<kDim>(work, in, g, lists);  // their sums fit no block's registers
@@ -168,6 +176,13 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
     const Lists lists = without_shared_keys(segments);
     clear_unwritten(work, lists, writes, dq, dk, dv);
     if (by_tensor_cores(in, g, lists)) {
+#if !defined(TANDEM_KERNELS_ON_HOST)
+        if (in.head_dim <= 128 && on_hopper(stream) && fits_boxes(in, k.dim(0))) {
+            const BackwardInputs b = backward_inputs(in, g);
+            if (in.head_dim <= 64) return backward_wgmma<64>(work, b, g, lists, k.dim(0));
+            return backward_wgmma<128>(work, b, g, lists, k.dim(0));
+        }
+#endif
         with_mma_head_dim(in.head_dim, [&]<int kDim>() { backward_mma<kDim>(work, in, g, lists); });
         return;
     }

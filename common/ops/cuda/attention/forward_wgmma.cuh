@@ -6,6 +6,7 @@
 
 #include "common/ops/cuda/attention/forward_mma.cuh"
 #include "common/ops/cuda/attention/tile_wgmma.cuh"
+#include "common/ops/cuda/tensor_map.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
@@ -251,6 +252,26 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     hopper::take_registers<Shape::kRegisters>();
     ForwardWalk<Shape>(work, shared, memory + (tiles - shared_address(memory))).run();
 #endif
+}
+
+// k_rows: of k and v.
+inline void forward_wgmma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
+                          std::int64_t k_rows, const Elements& out, float* lse) {
+    with_mma_head_dim(in.head_dim, [&]<int kDim>() {
+        using Shape = ForwardWgmmaShape<kDim>;
+        using Keys = typename Shape::Keys;
+        const Tiling tiling = query_tiles(work, in, segments, Shape::kRows);
+        const std::int64_t blocks = tiling.tiles() * in.heads;
+        if (blocks == 0) return;
+        const std::int64_t parked = longest(segments) > kPart ? blocks : 0;
+        work.launch(
+            forward_wgmma_kernel<Shape>, blocks, Shape::kBlockThreads, Shape::kBytes,
+            ForwardWgmmaWork{tensor_map<typename Shape::Queries>(in.q.data, in.q_rows, in.heads, in.head_dim),
+                             tensor_map<Keys>(in.k.data, k_rows, in.kv_heads, in.head_dim),
+                             tensor_map<Keys>(in.v.data, k_rows, in.kv_heads, in.head_dim),
+                             {in, tiling.tiles(), in.scale * kLog2E, out, lse,
+                              parking(work, parked, Shape::kPlaceQuads)}});
+    });
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

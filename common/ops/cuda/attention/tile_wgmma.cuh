@@ -13,6 +13,11 @@ namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr std::size_t kMostHopperSharedBytes = 227 << 10;  // of a block
 
+// Boxes are of tensors that have rows, which they count in 32 bits. k_rows: of k and v.
+inline bool fits_boxes(const AttentionInputs& in, std::int64_t k_rows) {
+    return in.q_rows > 0 && k_rows > 0 && std::max(in.q_rows, k_rows) < kDividends;
+}
+
 // What the tensor cores know of a tile: where it begins, how far apart its sub-tiles (`leading`) and its groups
 // of eight rows lie, in sixteen bytes each, and the swizzle (1: rows of 128 bytes, 2: of 64). Only the first
 // half is kept; steps are added to it.
