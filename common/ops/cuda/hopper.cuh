@@ -8,6 +8,12 @@
 #include <cuda.h>  // CUtensorMap
 #endif
 
+// Kernels that use these, or warpgroup.cuh, have a body only where this is defined: the other architectures of
+// the same binary have no such instructions.
+#if defined(TANDEM_KERNELS_ON_HOST) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TANDEM_HOPPER_CODE
+#endif
+
 namespace tandem::ops::TANDEM_KERNELS {
 
 // Named barriers, 1 to 15 (0 is __syncthreads'), of so many threads, whole warps: `meet` waits until all have
@@ -119,6 +125,32 @@ __device__ __forceinline__ void fence_proxies() {
     fibers::fence_proxies();
 #else
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// All threads of a warpgroup leave registers to others, or take some that others have left, and then have so many
+// each, a multiple of 8.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#if !defined(TANDEM_KERNELS_ON_HOST)
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#if !defined(TANDEM_KERNELS_ON_HOST)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
+// Where the block runs.
+__device__ __forceinline__ unsigned multiprocessor() {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    return blockIdx.x;
+#else
+    unsigned id;
+    asm("mov.u32 %0, %%smid;" : "=r"(id));
+    return id;
 #endif
 }
 

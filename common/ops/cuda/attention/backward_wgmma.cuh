@@ -37,7 +37,7 @@ struct KeyGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
 };
 
 struct KeyGradientWork {
-    CUtensorMap q, dout, k, v;
+    TensorMap q, dout, k, v;
     BackwardInputs b;  // tiles of keys; statistics padded to kWalked
 };
 
@@ -48,7 +48,7 @@ struct KeyGradientShared {
     int key, keys;  // the first one in the segment, and how many
     int first_tile, tiles, turns;
     Ring<Shape::kStages, Shape::kThreads / 32> queries, douts;
-    hopper::Barrier own;
+    std::uint64_t own;
 };
 
 template <typename Shape>
@@ -64,10 +64,10 @@ __device__ __forceinline__ void start_key_gradients(const KeyGradientWork& work,
     shared.tiles = (static_cast<int>(s.q_len) + Shape::kWalked - 1) / Shape::kWalked - shared.first_tile;
     if (first >= s.q_len) shared.tiles = 0;
     shared.turns = shared.tiles * static_cast<int>(in.group);
-    hopper::start_barrier(shared_address(&shared.own), 1);
+    init_mbarrier(shared_address(&shared.own), 1);
     shared.queries.start();
     shared.douts.start();
-    hopper::publish_barriers();
+    fence_mbarriers();
 }
 
 template <typename Shape>
@@ -78,7 +78,7 @@ __device__ __forceinline__ void fetch_key_gradients(const KeyGradientWork& work,
     const SharedAddress own = shared_address(&shared.own);
     const std::int64_t kv_head = blockIdx.x % work.b.in.kv_heads;
     const std::int64_t key = shared.place.segment.k_begin + shared.key;
-    hopper::arrive_expecting(own, 2 * Own::kBytes);
+    arrive_expecting(own, 2 * Own::kBytes);
     copy_tile<Own>(keys, work.k, own, kv_head, key);
     copy_tile<Own>(keys + Own::kBytes, work.v, own, kv_head, key);
     const SharedAddress queries = keys + 2 * Own::kBytes;
@@ -93,9 +93,9 @@ __device__ __forceinline__ void fetch_key_gradients(const KeyGradientWork& work,
         const std::int64_t row = static_cast<std::int64_t>(shared.first_tile + tile) * Shape::kWalked;
         const SharedAddress queries_full = shared.queries.open(n, Walked::kBytes + kStatisticsBytes);
         copy_tile<Walked>(queries + offset, work.q, queries_full, head, shared.place.segment.q_begin + row);
-        hopper::copy_bytes(shared_address(shared.statistics[stage]),
-                           work.b.statistics + head * work.b.padded_rows + shared.place.padded_begin + row,
-                           kStatisticsBytes, queries_full);
+        copy_bulk(shared_address(shared.statistics[stage]),
+                  work.b.statistics + head * work.b.padded_rows + shared.place.padded_begin + row,
+                  kStatisticsBytes, queries_full);
         const SharedAddress douts_full = shared.douts.open(n, Walked::kBytes);
         copy_tile<Walked>(douts + offset, work.dout, douts_full, head, shared.place.segment.q_begin + row);
         if (++tile == shared.tiles) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
     const RowsOf<Walked> queries(keys_at + kQueriesOffset), douts(keys_at + kDoutsOffset);
     const ValuesOf<Walked> query_values(keys_at + kQueriesOffset), dout_values(keys_at + kDoutsOffset);
     float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
-    hopper::wait_phase(shared_address(&shared.own), 0);
+    wait_for(shared_address(&shared.own), 0);
     int tile = 0;
 #pragma unroll 1
     for (int n = 0; n < shared.turns; ++n) {
@@ -136,19 +136,19 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
             shared.douts.wait(n);
             clear_rows<Walked, Shape::kThreads>(tiles + kQueriesOffset + bytes, there, thread);
             clear_rows<Walked, Shape::kThreads>(tiles + kDoutsOffset + bytes, there, thread);
-            hopper::show_to_products();
-            hopper::sync_threads(1, Shape::kThreads);
+            fence_proxies();
+            meet(1, Shape::kThreads);
         }
 
         // Scores and gradients of probabilities, [keys, queries].
         float p[kWalked / 8][4], ds[kWalked / 8][4];
         shared.queries.wait(n);
-        hopper::fence_products();
+        fence_products();
         start_rows<kDim, kWalked>(p, keys, queries, bytes);
         shared.douts.wait(n);
         start_rows<kDim, kWalked>(ds, values, douts, bytes);
-        hopper::wait_products<1>();
-        hopper::settle(p);
+        wait_for_products<1>();
+        settle(p);
 
         // Probabilities; dv += p dout beside what follows.
         const RowStatistics* const rows = shared.statistics[stage] + 2 * t;
@@ -172,9 +172,9 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         }
         std::uint32_t p_weights[kWalked / 16][4];
         as_weights(p, p_weights);
-        hopper::wait_products<0>();
-        hopper::settle(ds);
-        hopper::fence_products();
+        wait_for_products<0>();
+        settle(ds);
+        fence_products();
         start_weighted<kDim>(dv, p_weights, dout_values, bytes);
 
         // ds = p (dp - delta); dk += ds q
@@ -187,13 +187,13 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         }
         std::uint32_t ds_weights[kWalked / 16][4];
         as_weights(ds, ds_weights);
-        hopper::fence_products();
+        fence_products();
         start_weighted<kDim>(dk, ds_weights, query_values, bytes);
-        hopper::wait_products<1>();
-        hopper::settle(dv);
+        wait_for_products<1>();
+        settle(dv);
         shared.douts.release(n);
-        hopper::wait_products<0>();
-        hopper::settle(dk);
+        wait_for_products<0>();
+        settle(dk);
         shared.queries.release(n);
     }
     const std::int64_t begin = shared.place.segment.k_begin + shared.key;
@@ -216,11 +216,11 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     __syncthreads();
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
-        hopper::give_registers<Shape::kProducerRegisters>();
+        give_registers<Shape::kProducerRegisters>();
         if (threadIdx.x == 0) fetch_key_gradients<Shape>(work, shared, tiles);
         return;
     }
-    hopper::take_registers<Shape::kRegisters>();
+    take_registers<Shape::kRegisters>();
     sum_key_gradients<Shape>(work, shared, memory + (tiles - shared_address(memory)));
 #endif
 }
@@ -246,7 +246,7 @@ struct QueryGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
 };
 
 struct QueryGradientWork {
-    CUtensorMap q, dout, k, v;
+    TensorMap q, dout, k, v;
     BackwardInputs b;  // tiles of queries
     std::int64_t tiles;
     const float *lse, *delta;
@@ -259,7 +259,7 @@ struct QueryGradientShared {
     int turns;
     Ring<Shape::kKeyStages, Shape::kThreads / 32> keys;
     Ring<Shape::kValueStages, Shape::kThreads / 32> values;
-    hopper::Barrier own;
+    std::uint64_t own;
 };
 
 template <typename Shape>
@@ -270,7 +270,7 @@ __device__ __forceinline__ void fetch_query_gradients(const QueryGradientWork& w
     using Walked = typename Shape::Walked;
     const SharedAddress own = shared_address(&shared.own);
     const std::int64_t head = blockIdx.x % work.b.in.heads, kv_head = head / work.b.in.group;
-    hopper::arrive_expecting(own, 2 * Own::kBytes);
+    arrive_expecting(own, 2 * Own::kBytes);
     copy_tile<Own>(queries, work.q, own, head, shared.tile.q_row);
     copy_tile<Own>(queries + Own::kBytes, work.dout, own, head, shared.tile.q_row);
     const SharedAddress keys = queries + 2 * Own::kBytes;
@@ -342,14 +342,14 @@ struct QueryGradientWalk {
         shared.values.wait(j);
         clear_rows<Walked, Shape::kThreads>(tiles + kKeysOffset + key_bytes(j), there, thread());
         clear_rows<Walked, Shape::kThreads>(tiles + kValuesOffset + value_bytes(j), there, thread());
-        hopper::show_to_products();
-        hopper::sync_threads(1, Shape::kThreads);
+        fence_proxies();
+        meet(1, Shape::kThreads);
     }
     __device__ __forceinline__ void start_scores(float (&p)[kWalked / 8][4], int j) {
         clear_beyond(j);
         shared.keys.wait(j);
-        if (Shape::kTurns) hopper::sync_threads(2 + group(), 256);
-        hopper::fence_products();
+        if (Shape::kTurns) meet(2 + group(), 256);
+        fence_products();
         start_rows<kDim, kWalked>(p, queries, keys, key_bytes(j));
     }
     __device__ __forceinline__ void start_dp(float (&ds)[kWalked / 8][4], int j) {
@@ -357,7 +357,7 @@ struct QueryGradientWalk {
         start_rows<kDim, kWalked>(ds, douts, values, value_bytes(j));
     }
     __device__ __forceinline__ void end_start() {
-        if (Shape::kTurns) hopper::arrive_threads(2 + (group() ^ 1), 256);
+        if (Shape::kTurns) arrive_at(2 + (group() ^ 1), 256);
     }
     __device__ static int group() {
         return static_cast<int>(threadIdx.x) / 128 - 1;
@@ -398,23 +398,23 @@ struct QueryGradientWalk {
         start_weighted<kDim>(dq, weights, key_values, key_bytes(j - 1));
         if (Shape::kOrder == Order::aheadOfDp) start_dp(ds, j);
         end_start();
-        hopper::wait_products<2>();
-        hopper::settle(p);
+        wait_for_products<2>();
+        settle(p);
         probabilities(p, j);
         if (Shape::kOrder == Order::ahead) {
-            hopper::wait_products<1>();
-            hopper::settle(ds);
+            wait_for_products<1>();
+            settle(ds);
             shared.values.release(j);
             gradients(p, ds);
-            hopper::wait_products<0>();
-            hopper::settle(dq);
+            wait_for_products<0>();
+            settle(dq);
             shared.keys.release(j - 1);
         } else {
-            hopper::wait_products<1>();
-            hopper::settle(dq);
+            wait_for_products<1>();
+            settle(dq);
             shared.keys.release(j - 1);
-            hopper::wait_products<0>();
-            hopper::settle(ds);
+            wait_for_products<0>();
+            settle(ds);
             shared.values.release(j);
             gradients(p, ds);
         }
@@ -425,20 +425,20 @@ struct QueryGradientWalk {
         start_scores(p, j);
         start_dp(ds, j);
         end_start();
-        hopper::wait_products<1>();
-        hopper::settle(p);
+        wait_for_products<1>();
+        settle(p);
         probabilities(p, j);
-        hopper::wait_products<0>();
-        hopper::settle(ds);
+        wait_for_products<0>();
+        settle(ds);
         shared.values.release(j);
         gradients(p, ds);
         as_weights(p, weights);
     }
     __device__ __forceinline__ void add_tile(int j) {
-        hopper::fence_products();
+        fence_products();
         start_weighted<kDim>(dq, weights, key_values, key_bytes(j));
-        hopper::wait_products<0>();
-        hopper::settle(dq);
+        wait_for_products<0>();
+        settle(dq);
         shared.keys.release(j);
     }
     __device__ __forceinline__ void run_ahead() {
@@ -448,14 +448,14 @@ struct QueryGradientWalk {
         add_tile(shared.turns - 1);
     }
     __device__ __forceinline__ void run() {
-        if (Shape::kTurns && group() == 0) hopper::arrive_threads(2, 256);
+        if (Shape::kTurns && group() == 0) arrive_at(2, 256);
         if (shared.turns > 0) walk();
         const AttentionInputs& in = work.b.in;
         add_sums<kDim>(work.b.dq, shared.tile.q_row, row() / 16 * 16, shared.tile.rows, blockIdx.x % in.heads,
                        in.heads, in.head_dim, work.b.writes.dq, in.scale, dq);
     }
     __device__ __forceinline__ void walk() {
-        hopper::wait_phase(shared_address(&shared.own), 0);
+        wait_for(shared_address(&shared.own), 0);
         if constexpr (Shape::kOrder != Order::inTurn) {
             run_ahead();
         } else {
@@ -480,19 +480,19 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
         shared.tile = forward_tile(place, Shape::kRows);
         shared.k_row = place.segment.k_begin;
         shared.turns = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kWalked - 1) / Shape::kWalked;
-        hopper::start_barrier(shared_address(&shared.own), 1);
+        init_mbarrier(shared_address(&shared.own), 1);
         shared.keys.start();
         shared.values.start();
-        hopper::publish_barriers();
+        fence_mbarriers();
     }
     __syncthreads();
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
-        hopper::give_registers<Shape::kProducerRegisters>();
+        give_registers<Shape::kProducerRegisters>();
         if (threadIdx.x == 0 && shared.turns > 0) fetch_query_gradients<Shape>(work, shared, tiles);
         return;
     }
-    hopper::take_registers<Shape::kRegisters>();
+    take_registers<Shape::kRegisters>();
     QueryGradientWalk<Shape>(work, shared, memory + (tiles - shared_address(memory))).run();
 #endif
 }
@@ -500,7 +500,7 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
 // --- Launches. `list`: segments that share no keys; k_rows: of k and v.
 
 template <typename Tile>
-CUtensorMap query_map(const BackwardInputs& b, const std::byte* rows) {
+TensorMap query_map(const BackwardInputs& b, const std::byte* rows) {
     return tensor_map<Tile>(rows, b.in.q_rows, b.in.heads, b.in.head_dim);
 }
 

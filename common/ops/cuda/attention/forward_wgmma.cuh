@@ -33,7 +33,7 @@ template <int kDim>
 using ForwardWgmmaShape = ForwardWgmmaShapeOf<kDim, kDim == 64 ? 3 : 2>;
 
 struct ForwardWgmmaWork {
-    CUtensorMap q, k, v;
+    TensorMap q, k, v;
     ForwardWork forward;
 };
 
@@ -45,8 +45,8 @@ struct ForwardShared {
     int key_tiles;
     std::uint32_t room;  // in the parking
     typename Shape::Tiles keys, values;
-    hopper::Barrier queries, parked;  // the queries are there; `room` is
-    RowPair done[Shape::kThreads];    // of the part before, while its values are being summed
+    std::uint64_t queries, parked;  // the queries are there; `room` is
+    RowPair done[Shape::kThreads];  // of the part before, while its values are being summed
 };
 
 // Named barriers: of each of two warpgroups its turn, and of all that compute.
@@ -59,7 +59,7 @@ __device__ __forceinline__ void fetch_forward(const ForwardWgmmaWork& work, Forw
     const SharedAddress keys = queries + Shape::Queries::kBytes;
     const SharedAddress values = keys + Shape::kStages * Shape::Keys::kBytes;
     const std::int64_t head = blockIdx.x % in.heads, kv_head = head / in.group;
-    hopper::arrive_expecting(shared_address(&shared.queries), Shape::Queries::kBytes);
+    arrive_expecting(shared_address(&shared.queries), Shape::Queries::kBytes);
     copy_tile<typename Shape::Queries>(queries, work.q, shared_address(&shared.queries), head,
                                        shared.tile.q_row);
 #pragma unroll 1
@@ -117,12 +117,12 @@ struct ForwardWalk {
 
     __device__ __forceinline__ void first() {
         float scores[1][Shape::kKeys / 8][4], shrink[2];
-        hopper::wait_phase(shared_address(&shared.queries), 0);
+        wait_for(shared_address(&shared.queries), 0);
         shared.keys.wait(0);
-        hopper::fence_products();
+        fence_products();
         start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, 0);
-        hopper::wait_products<0>();
-        hopper::settle(scores[0]);
+        wait_for_products<0>();
+        settle(scores[0]);
         shared.keys.release(0);
         weigh_scores(scores, 0, shrink);
         as_weights(scores[0], weights);
@@ -131,16 +131,16 @@ struct ForwardWalk {
     __device__ __forceinline__ void turn(int j) {
         float scores[1][Shape::kKeys / 8][4], shrink[2];
         shared.keys.wait(j);
-        if (Shape::kTurns) hopper::sync_threads(kTurnBarrier + group, 256);
-        hopper::fence_products();
+        if (Shape::kTurns) meet(kTurnBarrier + group, 256);
+        fence_products();
         start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, stage_bytes(j));
         shared.values.wait(j - 1);
         start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j - 1));
-        if (Shape::kTurns) hopper::arrive_threads(kTurnBarrier + (group ^ 1), 256);
+        if (Shape::kTurns) arrive_at(kTurnBarrier + (group ^ 1), 256);
 
         // The scores are there, while the values are being summed.
-        hopper::wait_products<1>();
-        hopper::settle(scores[0]);
+        wait_for_products<1>();
+        settle(scores[0]);
         shared.keys.release(j);
         const bool new_part = j % Shape::kPartTiles == 0;
         if (new_part) {
@@ -150,8 +150,8 @@ struct ForwardWalk {
         }
         const bool moved = weigh_scores(scores, j, shrink);
 
-        hopper::wait_products<0>();
-        hopper::settle(sums.values[0]);
+        wait_for_products<0>();
+        settle(sums.values[0]);
         shared.values.release(j - 1);
         as_weights(scores[0], weights);
         if (new_part) {
@@ -170,7 +170,7 @@ struct ForwardWalk {
         const RowPair next = sums.rows[0];
         sums.rows[0] = shared.done[threadIdx.x - 128];
         if (j == Shape::kPartTiles) {
-            hopper::wait_phase(shared_address(&shared.parked), 0);
+            wait_for(shared_address(&shared.parked), 0);
             sums.park(parked());
             sums = {};
         } else {
@@ -187,23 +187,23 @@ struct ForwardWalk {
             clear_rows<typename Shape::Keys, Shape::kThreads>(
                 tiles + Shape::Queries::kBytes + Shape::kStages * Shape::Keys::kBytes + stage_bytes(j), there,
                 static_cast<int>(threadIdx.x) - 128);
-            hopper::show_to_products();
-            hopper::sync_threads(kComputeBarrier, Shape::kThreads);
+            fence_proxies();
+            meet(kComputeBarrier, Shape::kThreads);
         }
-        hopper::fence_products();
+        fence_products();
         start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j));
-        hopper::wait_products<0>();
-        hopper::settle(sums.values[0]);
+        wait_for_products<0>();
+        settle(sums.values[0]);
         sums.end_part();
         if (shared.key_tiles > Shape::kPartTiles) {
             sums.merge(parked());
-            hopper::sync_threads(kComputeBarrier, Shape::kThreads);
+            meet(kComputeBarrier, Shape::kThreads);
             if (threadIdx.x == 128) work.forward.parking.leave(shared.room);
         }
     }
 
     __device__ __forceinline__ void run() {
-        if (Shape::kTurns && group == 0) hopper::arrive_threads(kTurnBarrier, 256);
+        if (Shape::kTurns && group == 0) arrive_at(kTurnBarrier, 256);
         if (shared.key_tiles > 0) {
             first();
 #pragma unroll 1
@@ -232,24 +232,24 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
         shared.tile = forward_tile(place, Shape::kRows);
         shared.k_row = place.segment.k_begin;
         shared.key_tiles = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kKeys - 1) / Shape::kKeys;
-        hopper::start_barrier(shared_address(&shared.queries), 1);
-        hopper::start_barrier(shared_address(&shared.parked), 1);
+        init_mbarrier(shared_address(&shared.queries), 1);
+        init_mbarrier(shared_address(&shared.parked), 1);
         shared.keys.start();
         shared.values.start();
-        hopper::publish_barriers();
+        fence_mbarriers();
     }
     __syncthreads();
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
-        hopper::give_registers<Shape::kProducerRegisters>();
+        give_registers<Shape::kProducerRegisters>();
         if (threadIdx.x == 0 && shared.key_tiles > 0) fetch_forward<Shape>(work, shared, tiles);
         if (threadIdx.x == 32 && shared.key_tiles > Shape::kPartTiles) {
-            shared.room = work.forward.parking.free_place(hopper::multiprocessor());
-            hopper::arrive(shared_address(&shared.parked));
+            shared.room = work.forward.parking.free_place(multiprocessor());
+            arrive(shared_address(&shared.parked));
         }
         return;
     }
-    hopper::take_registers<Shape::kRegisters>();
+    take_registers<Shape::kRegisters>();
     ForwardWalk<Shape>(work, shared, memory + (tiles - shared_address(memory))).run();
 #endif
 }

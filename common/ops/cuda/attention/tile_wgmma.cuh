@@ -7,7 +7,7 @@
 #include "common/ops/cuda/attention/row_law.cuh"
 #include "common/ops/cuda/attention/tile_fp32.cuh"
 #include "common/ops/cuda/attention/tile_mma.cuh"
-#include "common/ops/cuda/hopper.cuh"
+#include "common/ops/cuda/warpgroup.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
@@ -18,21 +18,19 @@ inline bool fits_boxes(const AttentionInputs& in, std::int64_t k_rows) {
     return in.q_rows > 0 && k_rows > 0 && std::max(in.q_rows, k_rows) < kDividends;
 }
 
-// What the tensor cores know of a tile: where it begins, how far apart its sub-tiles (`leading`) and its groups
-// of eight rows lie, in sixteen bytes each, and the swizzle (1: rows of 128 bytes, 2: of 64). Only the first
-// half is kept; steps are added to it.
+// What products call a tile, and what lies some bytes behind it: only the low half changes.
 template <typename Tile, int kLeading>
 struct TileDescriptor {
-    std::uint32_t first;
+    static constexpr std::uint64_t kHigh = ~std::uint64_t{0xffffffff};
+    std::uint64_t first;
 
     __device__ explicit TileDescriptor(SharedAddress at)
-        : first((at & 0x3ffff) >> 4 | std::uint32_t{kLeading / 16} << 16) {}
+        : first(product_tile(at, kLeading, 8 * Tile::kRowBytes, Tile::kRowBytes)) {}
     __device__ std::uint64_t at(int bytes) const {
-        constexpr std::uint32_t kEightRows = 8 * Tile::kRowBytes / 16;
-        constexpr std::uint32_t kSwizzle = Tile::kColumns == 64 ? 1 : 2;
-        return std::uint64_t{kEightRows | kSwizzle << 30} << 32 |
-               (first + static_cast<std::uint32_t>(bytes / 16));
+        return (first & kHigh) | (static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(bytes / 16));
     }
+    // Or all steps that are the same from turn to turn would be kept in registers.
+    __device__ void forget_steps() { first = (first & kHigh) | opaque(static_cast<std::uint32_t>(first)); }
 };
 
 // A tile whose rows are rows of a, or columns of b (Q and K in Q Kᵀ): products go along its columns. `bytes` is
@@ -56,14 +54,32 @@ struct ValuesOf : TileDescriptor<Tile, Tile::kSubTileBytes> {
     }
 };
 
+// Sums as an instruction names them.
+template <int kTiles>
+__device__ __forceinline__ float (&flat(float (&sums)[kTiles][4]))[4 * kTiles] {
+    return reinterpret_cast<float(&)[4 * kTiles]>(sums);
+}
+
+// After the wait for their products: the compiler takes the sums to have changed here.
+template <int kTiles>
+__device__ __forceinline__ void settle([[maybe_unused]] float (&sums)[kTiles][4]) {
+#if !defined(TANDEM_KERNELS_ON_HOST)
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(sums[n][e])::"memory");
+    }
+#endif
+}
+
 // sums = a bᵀ over kDim columns; a group of products.
 template <int kDim, int kColumns, typename A, typename B>
 __device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], A a, const B& b, int b_bytes) {
-    a.first = opaque(a.first);  // or all its steps would lie in registers from turn to turn
+    a.forget_steps();
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k)
-        hopper::multiply_rows<kColumns>(sums, a.columns(0, k), b.columns(b_bytes, k), k > 0);
-    hopper::commit_products();
+        multiply_tiles<kColumns, false>(flat(sums), a.columns(0, k), b.columns(b_bytes, k), k > 0);
+    commit_products();
 }
 
 // sums += weights · rows, sixteen rows a step, ascending; a group of products.
@@ -72,8 +88,9 @@ __device__ __forceinline__ void start_weighted(float (&sums)[kDim / 8][4],
                                                const std::uint32_t (&weights)[kSteps][4], const B& b,
                                                int b_bytes) {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) hopper::add_weighted<kDim>(sums, weights[k], b.rows(b_bytes, k));
-    hopper::commit_products();
+    for (int k = 0; k < kSteps; ++k)
+        multiply_tile<kDim, true>(flat(sums), weights[k], b.rows(b_bytes, k), true);
+    commit_products();
 }
 
 // Sums of a product, in bfloat16, are the weights of the next.
@@ -90,16 +107,16 @@ __device__ __forceinline__ void as_weights(const float (&sums)[kTiles][4],
 
 // By one thread: a tile's rows of a head, from tensor row `row`; its bytes arrive at the barrier.
 template <typename Tile>
-__device__ __forceinline__ void copy_tile(SharedAddress to, const CUtensorMap& map, SharedAddress barrier,
+__device__ __forceinline__ void copy_tile(SharedAddress to, const TensorMap& map, SharedAddress barrier,
                                           std::int64_t head, std::int64_t row) {
 #pragma unroll
     for (int s = 0; s < Tile::kSubTiles; ++s) {
-        hopper::copy_box(to + static_cast<SharedAddress>(s * Tile::kSubTileBytes), map, barrier,
-                         s * Tile::kColumns, static_cast<int>(head), static_cast<int>(row));
+        copy_box(to + static_cast<SharedAddress>(s * Tile::kSubTileBytes), map, barrier, s * Tile::kColumns,
+                 static_cast<int>(head), static_cast<int>(row));
     }
 }
 
-// Rows [count, …) of a tile become zeros, by kThreads threads of which this is one; then show_to_products and a
+// Rows [count, …) of a tile become zeros, by kThreads threads of which this is one; then fence_proxies and a
 // barrier of them. Copies bring whole tiles, and what lies behind a segment is no number of ours: 0 · NaN = NaN.
 template <typename Tile, int kThreads>
 __device__ __forceinline__ void clear_rows(unsigned char* tile, int count, int thread) {
@@ -115,18 +132,18 @@ __device__ __forceinline__ void clear_rows(unsigned char* tile, int count, int t
 // One lane of a warp arrives for it, when all its lanes are done.
 __device__ __forceinline__ void arrive_warp(SharedAddress barrier) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) hopper::arrive(barrier);
+    if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
 // A ring of kStages tiles that one thread fills and kWarps warps read.
 template <int kStages, int kWarps>
 struct Ring {
-    hopper::Barrier full[kStages], empty[kStages];
+    std::uint64_t full[kStages], empty[kStages];
 
     __device__ void start() {
         for (int s = 0; s < kStages; ++s) {
-            hopper::start_barrier(shared_address(full + s), 1);
-            hopper::start_barrier(shared_address(empty + s), kWarps);
+            init_mbarrier(shared_address(full + s), 1);
+            init_mbarrier(shared_address(empty + s), kWarps);
         }
     }
     // The stage of tile n, and the parity of its phase.
@@ -135,13 +152,13 @@ struct Ring {
 
     // The filler: the stage of tile n is free, and so many bytes come.
     __device__ SharedAddress open(int n, std::uint32_t bytes) {
-        hopper::wait_phase(shared_address(empty + stage(n)), parity(n) ^ 1);
+        wait_for(shared_address(empty + stage(n)), parity(n) ^ 1);
         const SharedAddress barrier = shared_address(full + stage(n));
-        hopper::arrive_expecting(barrier, bytes);
+        arrive_expecting(barrier, bytes);
         return barrier;
     }
     // The readers: tile n is there; and this warp is done with it.
-    __device__ void wait(int n) { hopper::wait_phase(shared_address(full + stage(n)), parity(n)); }
+    __device__ void wait(int n) { wait_for(shared_address(full + stage(n)), parity(n)); }
     __device__ void release(int n) { arrive_warp(shared_address(empty + stage(n))); }
 };
 
