@@ -26,6 +26,7 @@ struct Bulk {
     const void* site;
 };
 
+bool hopper = false;
 thread_local std::vector<Bulk> under_way;
 thread_local std::minstd_rand any;
 
@@ -95,6 +96,13 @@ struct Box {
 };
 
 }  // namespace
+
+bool as_hopper() {
+    return hopper;
+}
+void set_as_hopper(bool yes) {
+    hopper = yes;
+}
 
 TensorMap tensor_map(const void* base, std::array<std::int64_t, 3> size, std::array<std::int64_t, 2> strides,
                      std::array<int, 3> box, int swizzle) {

@@ -8,6 +8,10 @@
 
 namespace fibers {
 
+// Whether ops take the device for one of compute capability 9.0; a test says so for those that follow.
+bool as_hopper();
+void set_as_hopper(bool yes);
+
 // What a CUtensorMap of two-byte elements says. Fastest dimension first; strides of the other two, in bytes.
 struct TensorMap {
     const std::byte* base = nullptr;

@@ -1,14 +1,31 @@
 // Tensor maps, by the driver, and which GPUs take them.
 #include "common/ops/cuda/tensor_map.cuh"
 
+#if !defined(TANDEM_KERNELS_ON_HOST)
 #include <array>
 #include <atomic>
 
 #include "common/device/cuda/driver.h"
 #include "common/ops/cuda/check.cuh"
 #include "common/ops/cuda/work.cuh"
+#endif
 
-namespace tandem::ops::cuda {
+namespace tandem::ops::TANDEM_KERNELS {
+
+#if defined(TANDEM_KERNELS_ON_HOST)
+
+bool on_hopper(Stream&) {
+    return fibers::as_hopper();
+}
+
+TensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+                     int box_rows, int box_columns) {
+    return fibers::tensor_map(data, {head_dim, heads, rows}, {2 * head_dim, 2 * heads * head_dim},
+                              {box_columns, 1, box_rows}, 2 * box_columns);
+}
+
+#else
+
 namespace {
 
 // Of which it is asked for which GPU it was compiled.
@@ -35,7 +52,7 @@ bool on_hopper(Stream& stream) {
     return mine.load() == kYes;
 }
 
-CUtensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
+TensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
                        int box_rows, int box_columns) {
     const cuuint64_t sizes[] = {static_cast<cuuint64_t>(head_dim), static_cast<cuuint64_t>(heads),
                                 static_cast<cuuint64_t>(rows)};
@@ -43,7 +60,7 @@ CUtensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, 
     const cuuint64_t stride_bytes[] = {head_bytes, head_bytes * sizes[1]};
     const cuuint32_t box[] = {static_cast<cuuint32_t>(box_columns), 1, static_cast<cuuint32_t>(box_rows)};
     const cuuint32_t steps[] = {1, 1, 1};
-    CUtensorMap map;
+    TensorMap map;
     ::tandem::cuda::check(::tandem::cuda::driver().cuTensorMapEncodeTiled(
                               &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), sizes,
                               stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -53,4 +70,6 @@ CUtensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, 
     return map;
 }
 
-}  // namespace tandem::ops::cuda
+#endif
+
+}  // namespace tandem::ops::TANDEM_KERNELS

@@ -5,9 +5,7 @@
 #include "common/ops/cuda/attention/backward_fp32.cuh"
 #include "common/ops/cuda/attention/backward_keys_mma.cuh"
 #include "common/ops/cuda/attention/backward_queries_mma.cuh"
-#if !defined(TANDEM_KERNELS_ON_HOST)
 #include "common/ops/cuda/attention/backward_wgmma.cuh"
-#endif
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
@@ -176,13 +174,11 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
     const Lists lists = without_shared_keys(segments);
     clear_unwritten(work, lists, writes, dq, dk, dv);
     if (by_tensor_cores(in, g, lists)) {
-#if !defined(TANDEM_KERNELS_ON_HOST)
         if (in.head_dim <= 128 && on_hopper(stream) && fits_boxes(in, k.dim(0))) {
             const BackwardInputs b = backward_inputs(in, g);
             if (in.head_dim <= 64) return backward_wgmma<64>(work, b, g, lists, k.dim(0));
             return backward_wgmma<128>(work, b, g, lists, k.dim(0));
         }
-#endif
         with_mma_head_dim(in.head_dim, [&]<int kDim>() { backward_mma<kDim>(work, in, g, lists); });
         return;
     }

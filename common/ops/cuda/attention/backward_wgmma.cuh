@@ -58,7 +58,8 @@ __device__ __forceinline__ void start_key_gradients(const KeyGradientWork& work,
     shared.place = backward_place(work.b, blockIdx.x / in.kv_heads);
     const DeviceSegment& s = shared.place.segment;
     shared.key = static_cast<int>(shared.place.tile) * Shape::kRows;
-    shared.keys = min(Shape::kRows, static_cast<int>(s.k_len) - shared.key);
+    const int left = static_cast<int>(s.k_len) - shared.key;
+    shared.keys = left < Shape::kRows ? left : Shape::kRows;
     const auto first = static_cast<int>(shared::first_query(shared.key, s.q_len, s.k_len, s.causal));
     shared.first_tile = first / Shape::kWalked;
     shared.tiles = (static_cast<int>(s.q_len) + Shape::kWalked - 1) / Shape::kWalked - shared.first_tile;
@@ -256,7 +257,6 @@ template <typename Shape>
 struct QueryGradientShared {
     ForwardTile tile;
     std::int64_t k_row;  // the segment's first one, in k
-    int turns;
     Ring<Shape::kKeyStages, Shape::kThreads / 32> keys;
     Ring<Shape::kValueStages, Shape::kThreads / 32> values;
     std::uint64_t own;
@@ -276,7 +276,7 @@ __device__ __forceinline__ void fetch_query_gradients(const QueryGradientWork& w
     const SharedAddress keys = queries + 2 * Own::kBytes;
     const SharedAddress values = keys + Shape::kKeyStages * Walked::kBytes;
 #pragma unroll 1
-    for (int j = 0; j < shared.turns; ++j) {
+    for (int j = 0; j < shared.tile.key_tiles; ++j) {
         const std::int64_t row = shared.k_row + j * Shape::kWalked;
         const SharedAddress keys_full = shared.keys.open(j, Walked::kBytes);
         copy_tile<Walked>(keys + static_cast<SharedAddress>(shared.keys.stage(j) * Walked::kBytes), work.k,
@@ -444,12 +444,12 @@ struct QueryGradientWalk {
     __device__ __forceinline__ void run_ahead() {
         weigh_tile(0);
 #pragma unroll 1
-        for (int j = 1; j < shared.turns; ++j) turn_ahead(j);
-        add_tile(shared.turns - 1);
+        for (int j = 1; j < shared.tile.key_tiles; ++j) turn_ahead(j);
+        add_tile(shared.tile.key_tiles - 1);
     }
     __device__ __forceinline__ void run() {
         if (Shape::kTurns && group() == 0) arrive_at(2, 256);
-        if (shared.turns > 0) walk();
+        if (shared.tile.key_tiles > 0) walk();
         const AttentionInputs& in = work.b.in;
         add_sums<kDim>(work.b.dq, shared.tile.q_row, row() / 16 * 16, shared.tile.rows, blockIdx.x % in.heads,
                        in.heads, in.head_dim, work.b.writes.dq, in.scale, dq);
@@ -460,7 +460,7 @@ struct QueryGradientWalk {
             run_ahead();
         } else {
 #pragma unroll 1
-            for (int j = 0; j < shared.turns; ++j) {
+            for (int j = 0; j < shared.tile.key_tiles; ++j) {
                 weigh_tile(j);
                 add_tile(j);
             }
@@ -477,9 +477,8 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     __shared__ QueryGradientShared<Shape> shared;
     if (threadIdx.x == 0) {
         const TilePlace place = tile_place(work.b.in, work.tiles - 1 - blockIdx.x / work.b.in.heads);
-        shared.tile = forward_tile(place, Shape::kRows);
+        shared.tile = forward_tile(place, Shape::kRows, Shape::kWalked);
         shared.k_row = place.segment.k_begin;
-        shared.turns = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kWalked - 1) / Shape::kWalked;
         init_mbarrier(shared_address(&shared.own), 1);
         shared.keys.start();
         shared.values.start();
@@ -489,7 +488,7 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
         give_registers<Shape::kProducerRegisters>();
-        if (threadIdx.x == 0 && shared.turns > 0) fetch_query_gradients<Shape>(work, shared, tiles);
+        if (threadIdx.x == 0 && shared.tile.key_tiles > 0) fetch_query_gradients<Shape>(work, shared, tiles);
         return;
     }
     take_registers<Shape::kRegisters>();

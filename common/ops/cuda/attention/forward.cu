@@ -2,9 +2,7 @@
 #include "common/ops/attention.h"
 #include "common/ops/cuda/attention/forward_fp32.cuh"
 #include "common/ops/cuda/attention/forward_mma.cuh"
-#if !defined(TANDEM_KERNELS_ON_HOST)
 #include "common/ops/cuda/attention/forward_wgmma.cuh"
-#endif
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
@@ -62,10 +60,8 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
     clear_uncovered(work, in, segments, out, lse);
     const Elements to = elements(out, in.head_dim);
     if (!by_tensor_cores(in, segments, to)) return forward_fp32(work, in, segments, to, lse.data<float>());
-#if !defined(TANDEM_KERNELS_ON_HOST)
     if (on_hopper(stream) && fits_boxes(in, k.dim(0)))
         return forward_wgmma(work, in, segments, k.dim(0), to, lse.data<float>());
-#endif
     forward_mma<PackedKeys>(work, in, segments, to, lse.data<float>());
 }
 

@@ -55,14 +55,14 @@ struct ForwardTile {
     }
 };
 
-__device__ __forceinline__ ForwardTile forward_tile(const TilePlace& place, int tile_rows) {
+__device__ __forceinline__ ForwardTile forward_tile(const TilePlace& place, int tile_rows, int tile_keys) {
     const DeviceSegment& s = place.segment;
     const std::int64_t first = place.tile * tile_rows;
     const std::int64_t rows = s.q_len - first < tile_rows ? s.q_len - first : tile_rows;
     const std::int64_t visible = shared::visible_keys(first + rows - 1, s.q_len, s.k_len, s.causal);
     return {s.q_begin + first,
             static_cast<int>(rows),
-            static_cast<int>((visible + kCadence - 1) / kCadence),
+            static_cast<int>((visible + tile_keys - 1) / tile_keys),
             static_cast<int>(s.causal ? first + s.k_len - s.q_len + 1 : s.k_len),
             static_cast<int>(s.causal),
             static_cast<int>(s.k_len)};
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     // The queries and the first tiles of keys and values are on their way.
     if (threadIdx.x == 0) {
         const TilePlace place = tile_place(in, work.tiles - 1 - blockIdx.x / in.heads);
-        tile = forward_tile(place, Shape::kRows);
+        tile = forward_tile(place, Shape::kRows, kCadence);
         source = Source::of(work, place.segment, blockIdx.x % in.heads / in.group);
     }
     __syncthreads();

@@ -42,7 +42,6 @@ template <typename Shape>
 struct ForwardShared {
     ForwardTile tile;
     std::int64_t k_row;  // the segment's first one, in k
-    int key_tiles;
     std::uint32_t room;  // in the parking
     typename Shape::Tiles keys, values;
     std::uint64_t queries, parked;  // the queries are there; `room` is
@@ -63,7 +62,7 @@ __device__ __forceinline__ void fetch_forward(const ForwardWgmmaWork& work, Forw
     copy_tile<typename Shape::Queries>(queries, work.q, shared_address(&shared.queries), head,
                                        shared.tile.q_row);
 #pragma unroll 1
-    for (int j = 0; j < shared.key_tiles; ++j) {
+    for (int j = 0; j < shared.tile.key_tiles; ++j) {
         const auto offset = static_cast<SharedAddress>(Shape::Tiles::stage(j) * Shape::Keys::kBytes);
         const std::int64_t row = shared.k_row + j * Shape::kKeys;
         const SharedAddress keys_full = shared.keys.open(j, Shape::Keys::kBytes);
@@ -180,7 +179,7 @@ struct ForwardWalk {
     }
 
     __device__ __forceinline__ void last() {
-        const int j = shared.key_tiles - 1;
+        const int j = shared.tile.key_tiles - 1;
         shared.values.wait(j);
         const int there = shared.tile.k_len - j * Shape::kKeys;
         if (there < Shape::kKeys) {
@@ -195,7 +194,7 @@ struct ForwardWalk {
         wait_for_products<0>();
         settle(sums.values[0]);
         sums.end_part();
-        if (shared.key_tiles > Shape::kPartTiles) {
+        if (shared.tile.key_tiles > Shape::kPartTiles) {
             sums.merge(parked());
             meet(kComputeBarrier, Shape::kThreads);
             if (threadIdx.x == 128) work.forward.parking.leave(shared.room);
@@ -204,10 +203,10 @@ struct ForwardWalk {
 
     __device__ __forceinline__ void run() {
         if (Shape::kTurns && group == 0) arrive_at(kTurnBarrier, 256);
-        if (shared.key_tiles > 0) {
+        if (shared.tile.key_tiles > 0) {
             first();
 #pragma unroll 1
-            for (int j = 1; j < shared.key_tiles; ++j) turn(j);
+            for (int j = 1; j < shared.tile.key_tiles; ++j) turn(j);
             last();
         }
         if (work.forward.out.is_bfloat16) {
@@ -229,9 +228,8 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     if (threadIdx.x == 0) {
         const AttentionInputs& in = work.forward.in;
         const TilePlace place = tile_place(in, work.forward.tiles - 1 - blockIdx.x / in.heads);
-        shared.tile = forward_tile(place, Shape::kRows);
+        shared.tile = forward_tile(place, Shape::kRows, Shape::kKeys);
         shared.k_row = place.segment.k_begin;
-        shared.key_tiles = (max(shared.tile.seen(shared.tile.rows - 1), 0) + Shape::kKeys - 1) / Shape::kKeys;
         init_mbarrier(shared_address(&shared.queries), 1);
         init_mbarrier(shared_address(&shared.parked), 1);
         shared.keys.start();
@@ -242,8 +240,8 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
     const SharedAddress tiles = first_tile(memory);
     if (threadIdx.x < 128) {
         give_registers<Shape::kProducerRegisters>();
-        if (threadIdx.x == 0 && shared.key_tiles > 0) fetch_forward<Shape>(work, shared, tiles);
-        if (threadIdx.x == 32 && shared.key_tiles > Shape::kPartTiles) {
+        if (threadIdx.x == 0 && shared.tile.key_tiles > 0) fetch_forward<Shape>(work, shared, tiles);
+        if (threadIdx.x == 32 && shared.tile.key_tiles > Shape::kPartTiles) {
             shared.room = work.forward.parking.free_place(multiprocessor());
             arrive(shared_address(&shared.parked));
         }
@@ -269,8 +267,14 @@ inline void forward_wgmma(Work& work, AttentionInputs in, const std::vector<Atte
             ForwardWgmmaWork{tensor_map<typename Shape::Queries>(in.q.data, in.q_rows, in.heads, in.head_dim),
                              tensor_map<Keys>(in.k.data, k_rows, in.kv_heads, in.head_dim),
                              tensor_map<Keys>(in.v.data, k_rows, in.kv_heads, in.head_dim),
-                             {in, tiling.tiles(), in.scale * kLog2E, out, lse,
-                              parking(work, parked, Shape::kPlaceQuads)}});
+                             {in,
+                              tiling.tiles(),
+                              in.scale * kLog2E,
+                              out,
+                              lse,
+                              parking(work, parked, Shape::kPlaceQuads),
+                              nullptr,
+                              {}}});
     });
 }
 
