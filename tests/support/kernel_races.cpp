@@ -86,7 +86,19 @@ struct State {
     Clocks clocks;
 };
 
-thread_local State state;
+// Made when it is first asked for, found without asking whether it has been made.
+thread_local constinit State* current_state = nullptr;
+
+State& make_state() {
+    static thread_local State made;
+    current_state = &made;
+    return made;
+}
+
+State& state() {
+    return current_state != nullptr ? *current_state : make_state();
+}
+
 bool enabled = false;
 
 std::string asked(std::ptrdiff_t offset) {
@@ -105,9 +117,9 @@ std::string asked(std::ptrdiff_t offset) {
 }
 
 Page& page_of(std::uintptr_t number) {
-    auto& [known, page] = state.recent[number % state.recent.size()];
+    auto& [known, page] = state().recent[number % state().recent.size()];
     if (page != nullptr && known == number) return *page;
-    std::unique_ptr<Page>& slot = state.pages[number];
+    std::unique_ptr<Page>& slot = state().pages[number];
     if (!slot) slot = std::make_unique<Page>();
     known = number;
     page = slot.get();
@@ -117,36 +129,36 @@ Page& page_of(std::uintptr_t number) {
 // May `a` be at the same time as what the running thread does now? `from`: the first phase that counts.
 bool unordered(const Access& a, std::uint32_t from) {
     if (a.phase < from) return false;
-    if (a.phase < state.block_begin) return true;
-    if (a.phase != state.block_phase) return false;
-    if (a.many == warps || a.thread / 32 != state.thread / 32) return true;
-    if (a.warp_phase != state.warp_phase) return false;
-    return a.many == lanes_of_a_warp || a.thread != state.thread;
+    if (a.phase < state().block_begin) return true;
+    if (a.phase != state().block_phase) return false;
+    if (a.many == warps || a.thread / 32 != state().thread / 32) return true;
+    if (a.warp_phase != state().warp_phase) return false;
+    return a.many == lanes_of_a_warp || a.thread != state().thread;
 }
 
 void join(Group& group, const Access& now, std::uint32_t from) {
     Access& last = group.last;
-    if (last.phase < from || last.phase != state.block_phase) {
+    if (last.phase < from || last.phase != state().block_phase) {
         if (last.phase < from) {
             group.foreign = {};
-        } else if (last.phase < state.block_begin) {
+        } else if (last.phase < state().block_begin) {
             group.foreign = last;
         }
         last = now;
     } else if (last.many == warps) {
         return;
-    } else if (last.thread / 32 != state.thread / 32) {
+    } else if (last.thread / 32 != state().thread / 32) {
         last.many = warps;
-    } else if (last.warp_phase != state.warp_phase) {
+    } else if (last.warp_phase != state().warp_phase) {
         last = now;
-    } else if (last.thread != state.thread) {
+    } else if (last.thread != state().thread) {
         last.many = lanes_of_a_warp;
     }
 }
 
 std::string threads_of(const Access& a) {
-    if (state.clocks.beyond_threads(a.thread)) return "the asynchronous proxy";
-    const char* const block = a.phase < state.block_begin ? "another block" : "the block";
+    if (state().clocks.beyond_threads(a.thread)) return "the asynchronous proxy";
+    const char* const block = a.phase < state().block_begin ? "another block" : "the block";
     if (a.many == warps) return fmt::format("several warps of {}", block);
     if (a.many == lanes_of_a_warp) return fmt::format("several lanes of warp {} of {}", a.thread / 32, block);
     return fmt::format("thread {} of {}", a.thread, block);
@@ -155,14 +167,14 @@ std::string threads_of(const Access& a) {
 void report(std::uintptr_t at, bool shared, const Access& now, const char* does, const Access* before,
             const char* did, const char* why = "with nothing between that orders them") {
     const std::uint32_t other = before == nullptr ? 0 : before->code;
-    if (state.reported.size() >= kMostReports || !state.reported.emplace(now.code, other).second) return;
-    state.reports += fmt::format("\nthread {} {} {} memory at {:#x}: {}", state.thread, does,
-                                 shared ? "shared" : "global", at, place_of(__executable_start + now.code));
+    if (state().reported.size() >= kMostReports || !state().reported.emplace(now.code, other).second) return;
+    state().reports += fmt::format("\nthread {} {} {} memory at {:#x}: {}", state().thread, does,
+                                   shared ? "shared" : "global", at, place_of(__executable_start + now.code));
     if (before == nullptr) {
-        state.reports += shared ? "\n  which the block has not written" : "\n  which nothing has written";
+        state().reports += shared ? "\n  which the block has not written" : "\n  which nothing has written";
     } else {
-        state.reports += fmt::format("\n  and {} {} it, {}: {}", threads_of(*before), did, why,
-                                     place_of(__executable_start + other));
+        state().reports += fmt::format("\n  and {} {} it, {}: {}", threads_of(*before), did, why,
+                                       place_of(__executable_start + other));
     }
 }
 
@@ -171,7 +183,7 @@ const char* verb(Kind kind) {
 }
 
 void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
-    const std::uint32_t from = shared ? state.block_begin : state.launch_begin;
+    const std::uint32_t from = shared ? state().block_begin : state().launch_begin;
     const char* const does = verb(kind);
     const auto meets = [&](const Access& before, const char* did) {
         if (unordered(before, from)) report(at, shared, now, does, &before, did);
@@ -195,15 +207,15 @@ void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind ki
 
 // Of accesses from before clocks came into use.
 bool seen_by_clock(const Access& a) {
-    if (a.many == warps) return state.clocks.has_seen_first(state.thread, 0, kMostThreads);
+    if (a.many == warps) return state().clocks.has_seen_first(state().thread, 0, kMostThreads);
     if (a.many == lanes_of_a_warp)
-        return state.clocks.has_seen_first(state.thread, std::size_t{a.thread} / 32 * 32, 32);
-    return state.clocks.has_seen_first(state.thread, a.thread, 1);
+        return state().clocks.has_seen_first(state().thread, std::size_t{a.thread} / 32 * 32, 32);
+    return state().clocks.has_seen_first(state().thread, a.thread, 1);
 }
 
 void check_first(const Cell& cell, std::uintptr_t at, Kind kind, const Access& now) {
     const auto meets = [&](const Access& before, const char* did) {
-        if (unordered(before, state.block_begin) && !seen_by_clock(before))
+        if (unordered(before, state().block_begin) && !seen_by_clock(before))
             report(at, true, now, verb(kind), &before, did);
     };
     meets(cell.write, "writes");
@@ -214,21 +226,21 @@ void check_first(const Cell& cell, std::uintptr_t at, Kind kind, const Access& n
 // Whether the block has written there before clocks came into use.
 bool written_first(std::uintptr_t at) {
     const Page& page = page_of(at / kPageBytes);
-    return page.cells[at % kPageBytes / (page.bytes() ? 1 : 4)].write.phase >= state.block_begin;
+    return page.cells[at % kPageBytes / (page.bytes() ? 1 : 4)].write.phase >= state().block_begin;
 }
 
 Access access_of(const Event& event) {
-    return {.phase = state.block_phase, .code = event.code, .thread = event.actor};
+    return {.phase = state().block_phase, .code = event.code, .thread = event.actor};
 }
 
 // Bytes [at, stop) of one word of shared memory. Atomics are those of mbarriers: they only need to find one.
 void visit_by_clock(std::uintptr_t at, std::uintptr_t stop, Kind kind, const Access& now) {
     const std::uintptr_t word = at / 4;
     const auto bytes = static_cast<std::uint8_t>(((1u << (stop - at)) - 1) << at % 4);
-    const Event event = state.clocks.event(state.thread, now.code, bytes);
-    const Clock& clock = state.clocks.of(state.thread);
-    const Clocks::Conflict conflict = kind == Kind::write ? state.clocks.write(word, event, clock)
-                                                          : state.clocks.read(word, event, clock, false);
+    const Event event = state().clocks.event(state().thread, now.code, bytes);
+    const Clock& clock = state().clocks.of(state().thread);
+    const Clocks::Conflict conflict = kind == Kind::write ? state().clocks.write(word, event, clock)
+                                                          : state().clocks.read(word, event, clock, false);
     if (conflict.did == nullptr) return;
     const Access before = access_of(conflict.before);
     report(at, true, now, verb(kind), &before, conflict.did, conflict.why);
@@ -239,11 +251,11 @@ std::uint32_t code_of(const void* code) {
 }
 
 Access access_of(const void* code) {
-    return {state.block_phase, state.warp_phase, code_of(code), state.thread};
+    return {state().block_phase, state().warp_phase, code_of(code), state().thread};
 }
 
 bool is_shared(std::uintptr_t at) {
-    return state.dynamic_shared.holds(at) || state.static_shared.holds(at);
+    return state().dynamic_shared.holds(at) || state().static_shared.holds(at);
 }
 
 Access& copy_to(std::uintptr_t at) {
@@ -257,7 +269,7 @@ bool free_of_copies(const Page& page, std::uintptr_t at, std::uintptr_t stop, co
                     const char* does) {
     for (; at < stop; at = (at / kCopyBytes + 1) * kCopyBytes) {
         const Access& copy = page.copies[at % kPageBytes / kCopyBytes];
-        if (copy.phase < state.block_begin) continue;
+        if (copy.phase < state().block_begin) continue;
         report(at, true, now, does, &copy, "has a copy on its way to", "which it has not waited for");
         return false;
     }
@@ -271,7 +283,7 @@ void visit_page_by_clock(const Page& page, std::uintptr_t at, std::uintptr_t sto
         next = std::min(stop, (at / 4 + 1) * 4);
         const Cell& cell = page.cells[at % kPageBytes / step];
         check_first(cell, at, kind, now);
-        const bool unwritten = !written_first(at) && !state.clocks.written(at / 4);
+        const bool unwritten = !written_first(at) && !state().clocks.written(at / 4);
         if (unwritten && kind != Kind::write) report(at, true, now, verb(kind), nullptr, "");
         visit_by_clock(at, next, kind, now);
     }
@@ -283,8 +295,8 @@ void for_scratch(const void* memory, std::size_t bytes, const F& f) {
     auto at = reinterpret_cast<std::uintptr_t>(memory);
     for (const std::uintptr_t end = at + bytes; at < end;) {
         const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
-        const auto found = state.pages.find(at / kPageBytes);
-        if (found != state.pages.end() && found->second->scratch_since > 0) {
+        const auto found = state().pages.find(at / kPageBytes);
+        if (found != state().pages.end() && found->second->scratch_since > 0) {
             Page& page = *found->second;
             const std::uintptr_t step = page.bytes() ? 1 : 4;
             for (std::uintptr_t cell = at / step * step; cell < stop; cell += step)
@@ -299,9 +311,9 @@ void for_scratch(const void* memory, std::size_t bytes, const F& f) {
 void begin_scratch(const void* memory, std::size_t bytes) {
     if (!enabled || bytes == 0) return;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-    ++state.phase;
+    ++state().phase;
     for (std::uintptr_t page = begin / kPageBytes; page <= (begin + bytes - 1) / kPageBytes; ++page)
-        page_of(page).scratch_since = state.phase;
+        page_of(page).scratch_since = state().phase;
 }
 
 void end_scratch(const void* memory, std::size_t bytes) {
@@ -309,7 +321,7 @@ void end_scratch(const void* memory, std::size_t bytes) {
 }
 
 void host_writes(const void* memory, std::size_t bytes) {
-    for_scratch(memory, bytes, [](Page&, Cell& cell) { cell.write = {.phase = state.phase}; });
+    for_scratch(memory, bytes, [](Page&, Cell& cell) { cell.write = {.phase = state().phase}; });
 }
 
 std::string host_reads(const void* memory, std::size_t bytes) {
@@ -324,51 +336,51 @@ void enable() {
 }
 
 void begin_launch() {
-    if (state.pages.size() > kMostPages) {
-        state.pages.clear();
-        state.recent = {};
+    if (state().pages.size() > kMostPages) {
+        state().pages.clear();
+        state().recent = {};
     }
-    state.launch_begin = ++state.phase;
-    state.reported.clear();
-    state.reports.clear();
+    state().launch_begin = ++state().phase;
+    state().reported.clear();
+    state().reports.clear();
 }
 
 void begin_block(const std::byte* shared, std::size_t shared_bytes, std::size_t threads) {
-    state.clocks.begin(threads);
-    state.block_begin = state.block_phase = ++state.phase;
-    state.dynamic_shared = range_of(shared, shared + shared_bytes);
+    state().clocks.begin(threads);
+    state().block_begin = state().block_phase = ++state().phase;
+    state().dynamic_shared = range_of(shared, shared + shared_bytes);
 }
 
 void block_synchronized() {
-    if (state.clocks.on()) state.clocks.synchronize(0, kMostThreads);
-    state.block_phase = ++state.phase;
+    if (state().clocks.on()) state().clocks.synchronize(0, kMostThreads);
+    state().block_phase = ++state().phase;
 }
 
 std::uint32_t warp_synchronized() {
-    if (state.clocks.on()) state.clocks.synchronize(std::size_t{state.thread} / 32 * 32, 32);
-    state.warp_phase = ++state.phase;
-    return state.warp_phase;
+    if (state().clocks.on()) state().clocks.synchronize(std::size_t{state().thread} / 32 * 32, 32);
+    state().warp_phase = ++state().phase;
+    return state().warp_phase;
 }
 
 void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, std::size_t stack_bytes) {
-    state.thread = static_cast<std::uint16_t>(thread);
-    state.warp_phase = warp_phase;
-    state.stack = range_of(stack, stack + stack_bytes);
-    state.running = true;
+    state().thread = static_cast<std::uint16_t>(thread);
+    state().warp_phase = warp_phase;
+    state().stack = range_of(stack, stack + stack_bytes);
+    state().running = true;
 }
 
 void pause() {
-    state.running = false;
+    state().running = false;
 }
 
 std::string end_launch() {
-    return std::exchange(state.reports, {});
+    return std::exchange(state().reports, {});
 }
 
 void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code) {
-    if (!enabled || !state.running) return;
+    if (!enabled || !state().running) return;
     auto at = reinterpret_cast<std::uintptr_t>(pointer);
-    if (state.stack.holds(at)) return;
+    if (state().stack.holds(at)) return;
     const bool shared = is_shared(at);
     const Access now = access_of(code);
     const bool words = at % 4 == 0 && bytes % 4 == 0;
@@ -378,7 +390,7 @@ void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code
         const std::uintptr_t step = page.bytes() ? 1 : 4;
         const std::uintptr_t stop = std::min(end, (at / kPageBytes + 1) * kPageBytes);
         if (!page.copies.empty() && !free_of_copies(page, at, stop, now, verb(kind))) return;
-        if (shared && state.clocks.on()) {
+        if (shared && state().clocks.on()) {
             visit_page_by_clock(page, at, stop, kind, now);
             at = stop;
             continue;
@@ -398,7 +410,7 @@ void copy_ends(const void* to, const void* code) {
 }
 
 std::uint16_t new_actor() {
-    return state.clocks.new_actor();
+    return state().clocks.new_actor();
 }
 
 void copy_arrives(const void* to, const Actor& actor, const void* code) {
@@ -406,11 +418,12 @@ void copy_arrives(const void* to, const Actor& actor, const void* code) {
     const auto at = reinterpret_cast<std::uintptr_t>(to);
     copy_to(at) = {};
     const Event event{actor.epoch, code_of(code), actor.number, 0xf};
-    for (std::uintptr_t word = at / 4; word < (at + kCopyBytes) / 4; ++word) state.clocks.wrote(word, event);
+    for (std::uintptr_t word = at / 4; word < (at + kCopyBytes) / 4; ++word)
+        state().clocks.wrote(word, event);
 }
 
 Clock seen_by_warp() {
-    return state.clocks.seen_by_all(std::size_t{state.thread} / 32 * 32, 32);
+    return state().clocks.seen_by_all(std::size_t{state().thread} / 32 * 32, 32);
 }
 
 void read_by(const Actor& actor, const void* pointer, std::size_t bytes, const Clock& seen,
@@ -423,8 +436,9 @@ void read_by(const Actor& actor, const void* pointer, std::size_t bytes, const C
         return;
     const Event event{actor.epoch, now.code, actor.number, 0xf};
     for (std::uintptr_t at = begin; at < begin + bytes; at += 4) {
-        if (!state.clocks.written(at / 4) && !written_first(at)) report(at, true, now, "reads", nullptr, "");
-        const Clocks::Conflict conflict = state.clocks.read(at / 4, event, seen, true);
+        if (!state().clocks.written(at / 4) && !written_first(at))
+            report(at, true, now, "reads", nullptr, "");
+        const Clocks::Conflict conflict = state().clocks.read(at / 4, event, seen, true);
         if (conflict.did == nullptr) continue;
         const Access before = access_of(conflict.before);
         report(at, true, now, "reads by a product", &before, conflict.did, conflict.why);
@@ -432,19 +446,19 @@ void read_by(const Actor& actor, const void* pointer, std::size_t bytes, const C
 }
 
 void use_clocks() {
-    state.clocks.turn_on();
+    state().clocks.turn_on();
 }
 
 void release_into(Clock& to) {
-    state.clocks.release_into(to, state.thread);
+    state().clocks.release_into(to, state().thread);
 }
 
 void acquire(const Clock& from) {
-    state.clocks.acquire(from, state.thread);
+    state().clocks.acquire(from, state().thread);
 }
 
 void fence_proxies() {
-    state.clocks.fence_proxies(state.thread);
+    state().clocks.fence_proxies(state().thread);
 }
 
 bool in_shared_memory(const void* pointer, std::size_t bytes) {

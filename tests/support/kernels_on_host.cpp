@@ -72,34 +72,45 @@ struct Block {
     std::exception_ptr error;
 };
 
-thread_local Block block;
+// Made when it is first asked for, found without asking whether it has been made.
+thread_local constinit Block* current_block = nullptr;
+
+Block& make_block() {
+    static thread_local Block made;
+    current_block = &made;
+    return made;
+}
+
+Block& block() {
+    return current_block != nullptr ? *current_block : make_block();
+}
 
 void release(Barrier& barrier) {
     barrier.arrived = 0;
     ++barrier.generation;
-    if (&barrier == &block.barrier) {
+    if (&barrier == &block().barrier) {
         races::block_synchronized();
     } else if (barrier.orders) {
-        block.running->warp->phase = races::warp_synchronized();
+        block().running->warp->phase = races::warp_synchronized();
     }
 }
 
 void stop(bool ends) {
     races::pause();
-    go_on(block.running->flow, block.scheduler, ends);
+    go_on(block().running->flow, block().scheduler, ends);
 }
 
 void fiber_main() {
-    arrived(block.scheduler);
-    Fiber& self = *block.running;
+    arrived(block().scheduler);
+    Fiber& self = *block().running;
     try {
-        (*block.kernel)();
+        (*block().kernel)();
         end_copies();
     } catch (...) {
-        block.error = std::current_exception();
+        block().error = std::current_exception();
     }
     self.done = true;
-    for (Barrier* barrier : {&block.barrier, &self.warp->barrier}) {
+    for (Barrier* barrier : {&block().barrier, &self.warp->barrier}) {
         --barrier->members;
         if (barrier->arrived > 0 && barrier->arrived == barrier->members) release(*barrier);
     }
@@ -109,7 +120,7 @@ void fiber_main() {
 // Calls `last()` when all others have arrived.
 template <typename Last>
 void arrive(Barrier& barrier, const void* site, bool orders, const char* what, const Last& last) {
-    Fiber& self = *block.running;
+    Fiber& self = *block().running;
     if (barrier.arrived == 0) {
         barrier.site = site;
         barrier.orders = orders;
@@ -133,7 +144,7 @@ void nothing() {}
 template <typename Last>
 void meet_lanes(unsigned mask, const void* site, bool orders, const Last& last) {
     if (mask != 0xffffffffu) throw tandem::Error("kernels on the host know the mask of all lanes only");
-    arrive(block.running->warp->barrier, site, orders, "a lane of a warp", last);
+    arrive(block().running->warp->barrier, site, orders, "a lane of a warp", last);
 }
 
 // A shuffle or a vote: what the lanes gave, and which of them `turn` says that they gave it now.
@@ -150,7 +161,7 @@ struct Given {
 // Calls `last(given)` when all lanes have given theirs.
 template <typename Last>
 Given give(unsigned mask, std::uint64_t mine, const void* site, const Last& last) {
-    const Fiber& self = *block.running;
+    const Fiber& self = *block().running;
     const unsigned turn = self.warp->barrier.generation + 1;
     Slots& slots = self.warp->slots[turn % 2];
     const unsigned lane = self.place.thread.x % 32;
@@ -174,17 +185,17 @@ void start(Fiber& fiber) {
 }
 
 void begin_block(std::int64_t number, std::int64_t blocks, std::size_t threads, std::size_t shared_bytes) {
-    std::memset(block.shared.data(), 0xff, block.shared.size());  // NaNs: nobody counts on zeros
-    races::begin_block(block.shared_data, shared_bytes, threads);
+    std::memset(block().shared.data(), 0xff, block().shared.size());  // NaNs: nobody counts on zeros
+    races::begin_block(block().shared_data, shared_bytes, threads);
     begin_copies(threads);
     begin_barriers();
     begin_products();
     begin_bulk(static_cast<std::size_t>(number));
-    block.warps.assign((threads + 31) / 32, Warp{});
-    block.barrier = Barrier{.members = static_cast<int>(threads)};
+    block().warps.assign((threads + 31) / 32, Warp{});
+    block().barrier = Barrier{.members = static_cast<int>(threads)};
     for (std::size_t i = 0; i < threads; ++i) {
-        Fiber& fiber = block.fibers[i];
-        fiber.warp = &block.warps[i / 32];
+        Fiber& fiber = block().fibers[i];
+        fiber.warp = &block().warps[i / 32];
         ++fiber.warp->barrier.members;
         fiber.place = {{static_cast<unsigned>(i), 0, 0},
                        {static_cast<unsigned>(number), 0, 0},
@@ -195,9 +206,9 @@ void begin_block(std::int64_t number, std::int64_t blocks, std::size_t threads, 
 }
 
 void resume(Fiber& fiber) {
-    block.running = &fiber;
+    block().running = &fiber;
     races::resume(fiber.place.thread.x, fiber.warp->phase, fiber.stack.get(), kStackBytes);
-    go_on(block.scheduler, fiber.flow);
+    go_on(block().scheduler, fiber.flow);
 }
 
 // What those wait for that say so.
@@ -205,7 +216,7 @@ std::string waiting(std::size_t threads) {
     std::string all;
     int told = 0;
     for (std::size_t i = 0; i < threads; ++i) {
-        const Fiber& fiber = block.fibers[i];
+        const Fiber& fiber = block().fibers[i];
         if (fiber.done || fiber.until == nullptr) continue;
         if (++told > 4) return all + "\nand so on";
         all += fmt::format("\nthread {} waits for {}", fiber.place.thread.x, fiber.until->what());
@@ -221,7 +232,7 @@ void run_block(std::size_t threads, std::int64_t number) {
         bool moved = false;
         for (std::size_t i = 0; i < threads; ++i) {
             const std::size_t rotated = (i + static_cast<std::size_t>(number) * 7) % threads;
-            Fiber& fiber = block.fibers[backwards ? threads - 1 - rotated : rotated];
+            Fiber& fiber = block().fibers[backwards ? threads - 1 - rotated : rotated];
             if (fiber.done) continue;
             left = true;
             if (fiber.waits()) continue;
@@ -229,7 +240,7 @@ void run_block(std::size_t threads, std::int64_t number) {
             fiber.until = nullptr;
             moved = true;
             resume(fiber);
-            if (block.error) return;
+            if (block().error) return;
         }
         if (left && !moved && !end_one_bulk())
             throw tandem::Error("threads of a block wait at barriers that never fill" + waiting(threads));
@@ -239,13 +250,13 @@ void run_block(std::size_t threads, std::int64_t number) {
 }  // namespace
 
 const Place& here() {
-    return block.running->place;
+    return block().running->place;
 }
 
 void block_barrier() {
     const void* const site = __builtin_return_address(0);
     if (left_out(LeftOut::block_barrier, site)) return;
-    arrive(block.barrier, site, true, "a thread of a block", nothing);
+    arrive(block().barrier, site, true, "a thread of a block", nothing);
 }
 
 void warp_barrier(unsigned mask) {
@@ -282,12 +293,12 @@ unsigned ballot(unsigned mask, bool mine) {
 
 void wait_until(const Until& until) {
     if (until.over()) return;
-    block.running->until = &until;
+    block().running->until = &until;
     stop(false);
 }
 
 std::byte* shared_memory() {
-    return block.shared_data;
+    return block().shared_data;
 }
 
 void check_aligned(const void* pointer, std::size_t alignment) {
@@ -299,20 +310,20 @@ void check_aligned(const void* pointer, std::size_t alignment) {
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
                 const std::function<void()>& kernel) {
     const auto count = static_cast<std::size_t>(threads);
-    if (block.fibers.size() < count) block.fibers.resize(count);
-    block.kernel = &kernel;
-    block.error = nullptr;
+    if (block().fibers.size() < count) block().fibers.resize(count);
+    block().kernel = &kernel;
+    block().error = nullptr;
     // Aligned to 16 bytes and to no more: a kernel that wants more has to see to it.
-    block.shared.resize(shared_bytes + kMostAligned);
-    const auto address = reinterpret_cast<std::uintptr_t>(block.shared.data());
-    block.shared_data = block.shared.data() + (kMostAligned + 16 - address % kMostAligned) % kMostAligned;
+    block().shared.resize(shared_bytes + kMostAligned);
+    const auto address = reinterpret_cast<std::uintptr_t>(block().shared.data());
+    block().shared_data = block().shared.data() + (kMostAligned + 16 - address % kMostAligned) % kMostAligned;
     races::begin_launch();
     std::string failed;
     try {
         for (std::int64_t number = 0; number < blocks; ++number) {
             begin_block(number, blocks, count, shared_bytes);
             run_block(count, number);
-            if (block.error) std::rethrow_exception(block.error);
+            if (block().error) std::rethrow_exception(block().error);
             end_barriers();
             end_products();
             end_bulk();
