@@ -1,6 +1,9 @@
 // Attention, forward and backward, packed and paged.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "tests/gpu/ops/rig.h"
 
@@ -122,6 +125,54 @@ TEST(GpuAttention, PagedPrefill) {
                  {random(cache, 3)},
                  {random({50, p.heads, p.head_dim}, 4)}},
                 BOTH(paged_attention_prefill(s, t[0], t[1], t[2], p.segments, 0.2f, t[3])));
+    }
+}
+
+// Rows of a sequence have the same bits from all of it, from parts of it, from a prefill in pieces and from decode.
+TEST(GpuAttention, ARowKnowsNotHowItsSequenceIsCut) {
+    const std::int64_t rows = 1100, page_size = 16, head_dim = 128;
+    const float scale = 0.4f;
+    const auto lowered = [](Shape shape, std::uint64_t seed) {
+        return with_dtype(random(std::move(shape), seed), DType::bfloat16);
+    };
+    const Tensor q = lowered({rows, 2, head_dim}, 1);
+    const Tensor k = lowered({69, page_size, 1, head_dim}, 2), v = lowered({69, page_size, 1, head_dim}, 3);
+    std::vector<std::int32_t> pages(69);
+    std::iota(pages.begin(), pages.end(), 0);
+    const Tensor there_q = to_tested(q), there_k = to_tested(k), there_v = to_tested(v);
+    const auto forward = [&](std::int64_t begin, std::int64_t end) {
+        const Shape keys = {69 * page_size, 1, head_dim};
+        Tensor out = to_tested(with_dtype(zeros({end - begin, 2, head_dim}), DType::bfloat16));
+        Tensor lse = to_tested(zeros({2, end - begin}));
+        tested::attention_forward(tested_stream(), there_q.rows(begin, end - begin), there_k.reshape(keys),
+                                  there_v.reshape(keys), {{0, end - begin, 0, end, true}}, scale, out, lse);
+        return to_host(out);
+    };
+    const Tensor whole = forward(0, rows);
+    expect_close(forward(1020, 1030), whole.rows(1020, 10), 0.0);
+    expect_close(forward(0, 200), whole.rows(0, 200), 0.0);
+
+    Tensor prefilled = to_tested(with_dtype(zeros(q.shape()), DType::bfloat16));
+    tested::paged_attention_prefill(tested_stream(), there_q, there_k, there_v,
+                                    {{1000, 100, 1100, pages}, {0, 333, 333, pages}, {333, 667, 1000, pages}},
+                                    scale, prefilled);
+    expect_close(to_host(prefilled), whole, 0.0);
+
+    const std::vector<std::int32_t> lengths = {1, 64, 65, 1023, 1024, 1025, 1100};
+    const auto batch = static_cast<std::int64_t>(lengths.size());
+    const Tensor last = with_dtype(zeros({batch, 2, head_dim}), DType::bfloat16);
+    for (std::int64_t b = 0; b < batch; ++b) {
+        const Tensor from = q.rows(lengths[static_cast<std::size_t>(b)] - 1, 1);
+        std::memcpy(last.rows(b, 1).raw(), from.raw(), from.bytes());
+    }
+    Tensor out = to_tested(with_dtype(zeros(last.shape()), DType::bfloat16));
+    tested::paged_attention_decode(tested_stream(), to_tested(last), there_k, there_v,
+                                   std::vector<std::vector<std::int32_t>>(lengths.size(), pages), lengths,
+                                   scale, out);
+    const Tensor found = to_host(out);
+    for (std::int64_t b = 0; b < batch; ++b) {
+        SCOPED_TRACE(lengths[static_cast<std::size_t>(b)]);
+        expect_close(found.rows(b, 1), whole.rows(lengths[static_cast<std::size_t>(b)] - 1, 1), 0.0);
     }
 }
 
