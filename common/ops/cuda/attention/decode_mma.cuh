@@ -63,20 +63,18 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
 
     // The first tiles are on their way.
     const std::int64_t head_bytes = item.kv_head * c.head_dim * 2;
-    const PagedRows rows{c.k.data + head_bytes,
-                         c.v.data + head_bytes,
+    const PagedRows rows{c.k.data + head_bytes, c.v.data + head_bytes,
                          c.tables + item.sequence * c.table_width,
-                         c.pages,
-                         static_cast<std::uint32_t>(c.kv_heads * c.head_dim * 2),
-                         item.end,
-                         static_cast<int>(c.head_dim)};
+                         static_cast<std::uint32_t>(c.kv_heads * c.head_dim * 2), item.end};
     PagedTile<kDim, kDecodeThreads> next;
     const auto load = [&](int j, SharedAddress stage) {
-        if (j < tiles) next.load(rows, stages + stage, stages + stage + Keys::kBytes, thread);
+        if (j < tiles)
+            next.load(rows, stages + stage, stages + stage + Keys::kBytes, static_cast<int>(c.head_dim),
+                      thread);
         commit_ahead();
-        if (j + 1 < tiles) next.look_up(rows, first_tile_of_part + j + 1, thread);
+        if (j + 1 < tiles) next.look_up(rows, c.pages, first_tile_of_part + j + 1, thread);
     };
-    next.look_up(rows, first_tile_of_part, thread);
+    next.look_up(rows, c.pages, first_tile_of_part, thread);
 #pragma unroll
     for (int j = 0; j < Shape::kStages - 1; ++j) load(j, static_cast<SharedAddress>(j) * Shape::kStageBytes);
 

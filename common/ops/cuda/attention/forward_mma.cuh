@@ -81,10 +81,10 @@ struct PackedKeys {
         return {in.k.data + first, in.v.data + first, static_cast<int>(s.k_len),
                 static_cast<int>(in.head_dim)};
     }
-    __device__ __forceinline__ void load(const AttentionInputs& in, SharedAddress keys, SharedAddress values,
+    __device__ __forceinline__ void load(const ForwardWork& work, SharedAddress keys, SharedAddress values,
                                          int tile) const {
         const auto row_bytes =
-            static_cast<std::uint32_t>(in.kv_heads) * static_cast<std::uint32_t>(in.head_dim) * 2;
+            static_cast<std::uint32_t>(work.in.kv_heads) * static_cast<std::uint32_t>(work.in.head_dim) * 2;
         const std::int64_t first = static_cast<std::int64_t>(tile) * kCadence * row_bytes;
         const int count = k_len - tile * kCadence;
         Loader::load(keys, k + first, row_bytes, count, head_dim);
@@ -100,16 +100,15 @@ struct PagedKeys {
     __device__ static PagedKeys of(const ForwardWork& work, const DeviceSegment& s, std::int64_t kv_head) {
         const AttentionInputs& in = work.in;
         const std::int64_t first = kv_head * in.head_dim * 2;
-        return {{in.k.data + first, in.v.data + first, work.pages + s.k_begin, work.page,
-                 static_cast<std::uint32_t>(in.kv_heads * in.head_dim * 2), static_cast<int>(s.k_len),
-                 static_cast<int>(in.head_dim)}};
+        return {{in.k.data + first, in.v.data + first, work.pages + s.k_begin,
+                 static_cast<std::uint32_t>(in.kv_heads * in.head_dim * 2), static_cast<int>(s.k_len)}};
     }
-    __device__ __forceinline__ void load(const AttentionInputs&, SharedAddress keys, SharedAddress values,
+    __device__ __forceinline__ void load(const ForwardWork& work, SharedAddress keys, SharedAddress values,
                                          int tile) const {
         const int thread = static_cast<int>(opaque(threadIdx.x));
         PagedTile<kDim, kThreads> of_tile;
-        of_tile.look_up(rows, tile, thread);
-        of_tile.load(rows, keys, values, thread);
+        of_tile.look_up(rows, work.page, tile, thread);
+        of_tile.load(rows, keys, values, static_cast<int>(work.in.head_dim), thread);
     }
 };
 
@@ -338,7 +337,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     }
     __syncthreads();
     const auto load = [&](const Source& from, int j, bool there, SharedAddress stage) {
-        if (there) from.load(in, stages + stage, stages + stage + Shape::Keys::kBytes, j);
+        if (there) from.load(work, stages + stage, stages + stage + Shape::Keys::kBytes, j);
         commit_ahead();
     };
     TileLoader<Shape::kDim, Shape::kRows, Shape::kThreads>::load(
