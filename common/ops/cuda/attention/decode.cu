@@ -5,6 +5,7 @@
 #include "common/ops/cuda/attention/decode_fp32.cuh"
 #include "common/ops/cuda/attention/decode_mma.cuh"
 #include "common/ops/cuda/attention/tile_fp32.cuh"
+#include "common/ops/cuda/tensor_map.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
@@ -50,8 +51,16 @@ void decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor
     const Parts parts{max, max + rows * count, memory, count};
     if (by_tensor_cores) {
         with_mma_head_dim(head_dim, [&]<int kDim>() {
-            work.launch(part_mma_kernel<kDim>, blocks, kDecodeThreads, DecodeShape<kDim>::kBytes, queries,
-                        cache, scale * kLog2E, static_cast<std::uint32_t>(head_blocks), parts);
+            const auto launch = [&]<int kKeys>() {
+                work.launch(part_mma_kernel<kDim, kKeys>, blocks, kDecodeThreads,
+                            DecodeShape<kDim, kKeys>::kBytes, queries, cache, scale * kLog2E,
+                            static_cast<std::uint32_t>(head_blocks), parts);
+            };
+            if (on_hopper(stream)) {
+                launch.template operator()<kHopperCadence<kDim>>();
+            } else {
+                launch.template operator()<kCadence>();
+            }
         });
     } else {
         with_head_dim("paged_attention_decode", head_dim, [&]<int kDim>() {

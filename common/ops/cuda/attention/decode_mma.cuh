@@ -14,11 +14,13 @@ namespace tandem::ops::TANDEM_KERNELS {
 
 inline constexpr int kMmaHeads = 16;
 
-template <int kDim>
+template <int kDim, int kKeys_>
 struct DecodeShape {
-    using Keys = MmaTile<kDim, kCadence>;
-    static constexpr int kStages = kDim == 64 ? 4 : (kDim == 256 ? 2 : 3);
-    static constexpr int kBlocks = kDim == 64 ? 3 : (kDim == 256 ? 1 : 2);  // of an SM
+    static constexpr int kKeys = kKeys_;
+    using Keys = MmaTile<kDim, kKeys>;
+    static constexpr int kStages = kKeys == 128 ? 3 : (kDim == 64 ? 4 : (kDim == 256 ? 2 : 3));
+    static constexpr int kBlocks =  // of an SM
+        kKeys == 128 ? (kDim == 64 ? 2 : 1) : (kDim == 64 ? 3 : (kDim == 256 ? 1 : 2));
     static constexpr int kColumns = (kDim / 16 + 3) / 4;  // sixteen dimensions each, of a warp
     static constexpr SharedAddress kStageBytes = 2 * Keys::kBytes;
     static constexpr std::size_t kBytes = kStages * kStageBytes + kTileAlignment;
@@ -45,11 +47,11 @@ __device__ __forceinline__ void load_queries(const Elements& q, const Cache& c, 
 }
 
 // Grid: (sequence, kv head, kMmaHeads of its group, part).
-template <int kDim>
-__global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
+template <int kDim, int kKeys>
+__global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim, kKeys>::kBlocks)
     part_mma_kernel(const __grid_constant__ Elements q, const __grid_constant__ Cache c, float scale_log2,
                     std::uint32_t head_blocks, const __grid_constant__ Parts parts) {
-    using Shape = DecodeShape<kDim>;
+    using Shape = DecodeShape<kDim, kKeys>;
     using Keys = typename Shape::Keys;
     TANDEM_DYNAMIC_SHARED(memory);
     const DecodeItem item(c, static_cast<std::uint32_t>(parts.count), head_blocks, kMmaHeads, kPart);
@@ -57,8 +59,8 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
     const int thread = static_cast<int>(threadIdx.x);
     const int lane = thread % 32;
     const int warp = thread / 32;
-    const int first_tile_of_part = item.begin / kCadence;
-    const int tiles = (item.end - item.begin + kCadence - 1) / kCadence;
+    const int first_tile_of_part = item.begin / kKeys;
+    const int tiles = (item.end - item.begin + kKeys - 1) / kKeys;
     const SharedAddress stages = first_tile(memory);
 
     // The first tiles are on their way.
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
     const PagedRows rows{c.k.data + head_bytes, c.v.data + head_bytes,
                          c.tables + item.sequence * c.table_width,
                          static_cast<std::uint32_t>(c.kv_heads * c.head_dim * 2), item.end};
-    PagedTile<kDim, kDecodeThreads> next;
+    PagedTile<kDim, kKeys, kDecodeThreads> next;
     const auto load = [&](int j, SharedAddress stage) {
         if (j < tiles)
             next.load(rows, stages + stage, stages + stage + Keys::kBytes, static_cast<int>(c.head_dim),
@@ -98,22 +100,22 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
         load(j + Shape::kStages - 1, stage == 0 ? kLastStage : stage - Shape::kStageBytes);
 
         // The scores of all heads.
-        float scores[kCadence / 8][4] = {};
+        float scores[kKeys / 8][4] = {};
         const SharedAddress keys = opaque(my_keys + stage);
 #pragma unroll
         for (int d = 0; d < kDim / 16; ++d) {
 #pragma unroll
-            for (int n = 0; n < kCadence / 16; ++n) {
+            for (int n = 0; n < kKeys / 16; ++n) {
                 std::uint32_t b[4];
                 load_matrices(b, Keys::step(keys, d, n));
                 multiply(scores[2 * n], queries[d], b[0], b[1]);
                 multiply(scores[2 * n + 1], queries[d], b[2], b[3]);
             }
         }
-        const int there = item.end - item.begin - j * kCadence;
-        if (there < kCadence) {
+        const int there = item.end - item.begin - j * kKeys;
+        if (there < kKeys) {
 #pragma unroll
-            for (int n = 0; n < kCadence / 8; ++n) {
+            for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     if (8 * n + lane % 4 * 2 + e % 2 >= there) scores[n][e] = -INFINITY;
@@ -131,7 +133,7 @@ __global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim>::kBlocks)
             }
         }
 #pragma unroll
-        for (int k = 0; k < kCadence / 16; ++k) {
+        for (int k = 0; k < kKeys / 16; ++k) {
             std::uint32_t a[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) {

@@ -1,8 +1,10 @@
 // Flash attention, forward, on tensor cores (Dao, "FlashAttention-2"): a block has some queries of one head,
-// each warp 16 or 32 of them, and walks over their keys, kCadence at a time, while the next ones are on their
+// each warp 16 or 32 of them, and walks over their keys, kKeys at a time, while the next ones are on their
 // way. row_law.cuh says what it computes. In shared memory: the queries, and kStages tiles of keys and values;
 // in registers: a warp's scores, which become the weights of its values without leaving their lanes, and sums.
 #pragma once
+
+#include <type_traits>
 
 #include "common/ops/cuda/attention/paged_rows.cuh"
 #include "common/ops/cuda/attention/parking.cuh"
@@ -14,20 +16,23 @@
 namespace tandem::ops::TANDEM_KERNELS {
 
 // kSlices: 16 rows each, of a warp. Two of them halve what shared memory is read for a product.
-template <int kDim_, int kWarps_, int kSlices_, int kStages_, int kBlocks_>
+template <int kDim_, int kKeys_, int kWarps_, int kSlices_, int kStages_, int kBlocks_>
 struct ForwardShapeOf {
-    static constexpr int kDim = kDim_, kWarps = kWarps_, kSlices = kSlices_, kStages = kStages_;
+    static constexpr int kDim = kDim_, kKeys = kKeys_, kWarps = kWarps_, kSlices = kSlices_,
+                         kStages = kStages_;
     static constexpr int kBlocks = kBlocks_;  // of an SM
     static constexpr int kThreads = 32 * kWarps;
     static constexpr int kRows = 16 * kSlices * kWarps;
     using Queries = MmaTile<kDim, kRows>;
-    using Keys = MmaTile<kDim, kCadence>;
+    using Keys = MmaTile<kDim, kKeys>;
     static constexpr std::size_t kBytes = Queries::kBytes + kStages * 2 * Keys::kBytes + kTileAlignment;
     static constexpr std::int64_t kPlaceQuads = kThreads * kSlices * (kDim / 8 + 1);
     static_assert(kBytes <= kMostSharedBytes);
 };
-template <int kDim>
-using ForwardShape = ForwardShapeOf<kDim, 4, kDim == 256 ? 1 : 2, kDim == 64 ? 3 : 2, kDim == 256 ? 1 : 2>;
+template <int kDim, int kKeys>
+using ForwardShape = std::conditional_t<
+    kKeys == 128, ForwardShapeOf<kDim, 128, 8, 1, 2, 1>,
+    ForwardShapeOf<kDim, 64, 4, kDim == 256 ? 1 : 2, kDim == 64 ? 3 : 2, kDim == 256 ? 1 : 2>>;
 
 // What a launch is about.
 struct ForwardWork {
@@ -69,9 +74,9 @@ __device__ __forceinline__ ForwardTile forward_tile(const TilePlace& place, int 
 }
 
 // The keys and values of a head of a segment, as they lie in packed tensors.
-template <int kDim, int kThreads>
+template <int kDim, int kKeys, int kThreads>
 struct PackedKeys {
-    using Loader = TileLoader<kDim, kCadence, kThreads>;
+    using Loader = TileLoader<kDim, kKeys, kThreads>;
     const std::byte *k, *v;  // of the first key
     int k_len, head_dim;     // no padding: it is copied whole
 
@@ -85,15 +90,15 @@ struct PackedKeys {
                                          int tile) const {
         const auto row_bytes =
             static_cast<std::uint32_t>(work.in.kv_heads) * static_cast<std::uint32_t>(work.in.head_dim) * 2;
-        const std::int64_t first = static_cast<std::int64_t>(tile) * kCadence * row_bytes;
-        const int count = k_len - tile * kCadence;
+        const std::int64_t first = static_cast<std::int64_t>(tile) * kKeys * row_bytes;
+        const int count = k_len - tile * kKeys;
         Loader::load(keys, k + first, row_bytes, count, head_dim);
         Loader::load(values, v + first, row_bytes, count, head_dim);
     }
 };
 
 // The same in the pages of a cache.
-template <int kDim, int kThreads>
+template <int kDim, int kKeys, int kThreads>
 struct PagedKeys {
     PagedRows rows;
 
@@ -106,7 +111,7 @@ struct PagedKeys {
     __device__ __forceinline__ void load(const ForwardWork& work, SharedAddress keys, SharedAddress values,
                                          int tile) const {
         const int thread = static_cast<int>(opaque(threadIdx.x));
-        PagedTile<kDim, kThreads> of_tile;
+        PagedTile<kDim, kKeys, kThreads> of_tile;
         of_tile.look_up(rows, work.page, tile, thread);
         of_tile.load(rows, keys, values, static_cast<int>(work.in.head_dim), thread);
     }
@@ -114,12 +119,12 @@ struct PagedKeys {
 
 // scores = queries · keysᵀ; the lane's places in both tiles.
 template <typename Shape>
-__device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][kCadence / 8][4],
+__device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][Shape::kKeys / 8][4],
                                             SharedAddress queries, SharedAddress keys) {
 #pragma unroll
     for (int i = 0; i < Shape::kSlices; ++i) {
 #pragma unroll
-        for (int n = 0; n < kCadence / 8; ++n) {
+        for (int n = 0; n < Shape::kKeys / 8; ++n) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) scores[i][n][e] = 0.0f;
         }
@@ -130,7 +135,7 @@ __device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][kCad
 #pragma unroll
         for (int i = 0; i < Shape::kSlices; ++i) load_matrices(a[i], Shape::Queries::step(queries, d, i));
 #pragma unroll
-        for (int n = 0; n < kCadence / 16; ++n) {
+        for (int n = 0; n < Shape::kKeys / 16; ++n) {
             std::uint32_t b[4];
             load_matrices(b, Shape::Keys::step(keys, d, n));
 #pragma unroll
@@ -145,10 +150,10 @@ __device__ __forceinline__ void make_scores(float (&scores)[Shape::kSlices][kCad
 // values += weights · rows of a tile, columns 16 n each; `rows` is the lane's place in the tile.
 template <typename Shape>
 __device__ __forceinline__ void add_values(float (&values)[Shape::kSlices][Shape::kDim / 8][4],
-                                           const float (&weights)[Shape::kSlices][kCadence / 8][4],
+                                           const float (&weights)[Shape::kSlices][Shape::kKeys / 8][4],
                                            SharedAddress rows) {
 #pragma unroll
-    for (int k = 0; k < kCadence / 16; ++k) {
+    for (int k = 0; k < Shape::kKeys / 16; ++k) {
         std::uint32_t a[Shape::kSlices][4];
 #pragma unroll
         for (int i = 0; i < Shape::kSlices; ++i) {
@@ -198,8 +203,9 @@ struct ForwardSums {
     RowPair rows[Shape::kSlices];
     float values[Shape::kSlices][Shape::kDim / 8][4] = {};
 
-    // The weights of kCadence keys, in the scores' place.
-    __device__ __forceinline__ void weigh_scores(float (&scores)[Shape::kSlices][kCadence / 8][4], float c) {
+    // The weights of a tile's keys, in the scores' place.
+    __device__ __forceinline__ void weigh_scores(float (&scores)[Shape::kSlices][Shape::kKeys / 8][4],
+                                                 float c) {
         float shrink[Shape::kSlices][2];
         bool moved = false;
 #pragma unroll
@@ -332,7 +338,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     // The queries and the first tiles of keys and values are on their way.
     if (threadIdx.x == 0) {
         const TilePlace place = tile_place(in, work.tiles - 1 - blockIdx.x / in.heads);
-        tile = forward_tile(place, Shape::kRows, kCadence);
+        tile = forward_tile(place, Shape::kRows, Shape::kKeys);
         source = Source::of(work, place.segment, blockIdx.x % in.heads / in.group);
     }
     __syncthreads();
@@ -372,17 +378,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         constexpr SharedAddress kLastStage = (Shape::kStages - 1) * kStageBytes;
         load(from, j + Shape::kStages - 1, more, stage == 0 ? kLastStage : stage - kStageBytes);
 
-        float scores[Shape::kSlices][kCadence / 8][4];
+        float scores[Shape::kSlices][Shape::kKeys / 8][4];
         make_scores<Shape>(scores, opaque(my_queries()), opaque(my_keys + stage));
-        if ((j + 1) * kCadence > tile.seen(thread() / 32 * kWarpRows))
-            hide(scores, tile, lane_row(), j * kCadence);
+        if ((j + 1) * Shape::kKeys > tile.seen(thread() / 32 * kWarpRows))
+            hide(scores, tile, lane_row(), j * Shape::kKeys);
         sums.weigh_scores(scores, work.c);
         add_values<Shape>(sums.values, scores, opaque(my_values() + stage));
         stage = stage == kLastStage ? 0 : stage + kStageBytes;
 
         // The end of a part that is not the last one.
-        if ((j + 1) % (kPart / kCadence) != 0 || j + 1 == tile.key_tiles) continue;
-        const bool first_part = j + 1 == kPart / kCadence;
+        if ((j + 1) % (kPart / Shape::kKeys) != 0 || j + 1 == tile.key_tiles) continue;
+        const bool first_part = j + 1 == kPart / Shape::kKeys;
         if (first_part) work.parking.take(&room);
         Quad* const parked = work.parking.places + room * Shape::kPlaceQuads + threadIdx.x;
         sums.end_part();
@@ -392,7 +398,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     }
     wait_ahead<0>();  // for the queries, where no tile was
     sums.end_part();
-    if (tile.key_tiles > kPart / kCadence) {
+    if (tile.key_tiles > kPart / Shape::kKeys) {
         sums.merge(work.parking.places + room * Shape::kPlaceQuads + threadIdx.x);
         work.parking.give_back(room);
     }
@@ -412,17 +418,17 @@ inline bool by_tensor_cores(const AttentionInputs& in, const std::vector<Attenti
            longest(segments) < kDividends / 2;
 }
 
-template <template <int, int> typename Source>
+template <template <int, int, int> typename Source, bool kHopper = false>
 void forward_mma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
                  const Elements& out, float* lse, const std::int32_t* pages = nullptr,
                  shared::Divider page = {}) {
     with_mma_head_dim(in.head_dim, [&]<int kDim>() {
-        using Shape = ForwardShape<kDim>;
+        using Shape = ForwardShape<kDim, kHopper ? kHopperCadence<kDim> : kCadence>;
         const Tiling tiling = query_tiles(work, in, segments, Shape::kRows);
         const std::int64_t blocks = tiling.tiles() * in.heads;
         const std::int64_t parked = longest(segments) > kPart ? blocks : 0;
-        work.launch(forward_mma_kernel<Shape, Source<kDim, Shape::kThreads>>, blocks, Shape::kThreads,
-                    Shape::kBytes,
+        work.launch(forward_mma_kernel<Shape, Source<kDim, Shape::kKeys, Shape::kThreads>>, blocks,
+                    Shape::kThreads, Shape::kBytes,
                     ForwardWork{in, tiling.tiles(), in.scale * kLog2E, out, lse,
                                 parking(work, parked, Shape::kPlaceQuads), pages, page});
     });

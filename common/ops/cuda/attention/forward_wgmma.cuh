@@ -45,7 +45,7 @@ struct ForwardShared {
     std::uint32_t room;  // in the parking
     typename Shape::Tiles keys, values;
     std::uint64_t queries, parked;  // the queries are there; `room` is
-    RowPair done[Shape::kThreads];  // of the part before, while its values are being summed
+    Quad done[Shape::kThreads];     // a RowPair of the part before, while its values are being summed
 };
 
 // Named barriers: of each of two warpgroups its turn, and of all that compute.
@@ -144,7 +144,8 @@ struct ForwardWalk {
         const bool new_part = j % Shape::kPartTiles == 0;
         if (new_part) {
             sums.end_part();
-            shared.done[threadIdx.x - 128] = sums.rows[0];
+            const RowPair& rows = sums.rows[0];
+            shared.done[threadIdx.x - 128] = {{rows.max[0], rows.max[1], rows.sum[0], rows.sum[1]}};
             sums.rows[0] = {};
         }
         const bool moved = weigh_scores(scores, j, shrink);
@@ -167,7 +168,8 @@ struct ForwardWalk {
     // The part that tile j is not of any more.
     __device__ __forceinline__ void park(int j) {
         const RowPair next = sums.rows[0];
-        sums.rows[0] = shared.done[threadIdx.x - 128];
+        const Quad done = shared.done[threadIdx.x - 128];
+        sums.rows[0] = {{done.v[0], done.v[1]}, {done.v[2], done.v[3]}};
         if (j == Shape::kPartTiles) {
             wait_for(shared_address(&shared.parked), 0);
             sums.park(parked());

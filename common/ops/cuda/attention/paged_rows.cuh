@@ -1,4 +1,4 @@
-// Keys and values in the pages of a cache, a tile of kCadence positions at a time.
+// Keys and values in the pages of a cache, a tile of kKeys positions at a time.
 #pragma once
 
 #include "common/ops/cuda/attention/row_law.cuh"
@@ -24,9 +24,9 @@ struct PagedRows {
 
 // How a block's threads load such a tile: where the thread's positions lie is looked up first, and may be long
 // before they are copied.
-template <int kDim, int kThreads>
+template <int kDim, int kKeys, int kThreads>
 struct PagedTile {
-    using Loader = TileLoader<kDim, kCadence, kThreads>;
+    using Loader = TileLoader<kDim, kKeys, kThreads>;
     using Tile = typename Loader::Tile;
     int slots[Loader::kPasses];  // below 0 past the sequence
 
@@ -34,7 +34,7 @@ struct PagedTile {
                                             int thread) {
 #pragma unroll
         for (int pass = 0; pass < Loader::kPasses; ++pass) {
-            const int position = tile * kCadence + pass * Loader::kPassRows + Loader::row(thread);
+            const int position = tile * kKeys + pass * Loader::kPassRows + Loader::row(thread);
             slots[pass] = position < rows.length ? rows.slot(position, pages) : -1;
         }
     }

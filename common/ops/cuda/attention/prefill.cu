@@ -4,6 +4,7 @@
 #include "common/ops/attention.h"
 #include "common/ops/cuda/attention/forward_fp32.cuh"
 #include "common/ops/cuda/attention/forward_mma.cuh"
+#include "common/ops/cuda/tensor_map.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
@@ -74,7 +75,12 @@ void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_ca
     std::vector<std::int32_t> pages;
     for (const PagedSegment& segment : segments)
         pages.insert(pages.end(), segment.pages.begin(), segment.pages.end());
-    forward_mma<PagedKeys>(work, in, in_pages, to, nullptr, work.table(pages), shared::divider(page_size));
+    const std::int32_t* const table = work.table(pages);
+    if (on_hopper(stream)) {
+        forward_mma<PagedKeys, true>(work, in, in_pages, to, nullptr, table, shared::divider(page_size));
+    } else {
+        forward_mma<PagedKeys>(work, in, in_pages, to, nullptr, table, shared::divider(page_size));
+    }
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS
