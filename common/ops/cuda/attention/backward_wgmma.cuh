@@ -47,7 +47,8 @@ struct KeyGradientShared {
     BackwardPlace place;
     int key, keys;  // the first one in the segment, and how many
     int first_tile, tiles, turns;
-    Ring<Shape::kStages, Shape::kThreads / 32> queries, douts;
+    Ring<Shape::kStages, Shape::kThreads / 32> queries;  // and what belongs to them
+    std::uint64_t douts_full[Shape::kStages];
     std::uint64_t own;
 };
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void start_key_gradients(const KeyGradientWork& work,
     shared.turns = shared.tiles * static_cast<int>(in.group);
     init_mbarrier(shared_address(&shared.own), 1);
     shared.queries.start();
-    shared.douts.start();
+    for (std::uint64_t& full : shared.douts_full) init_mbarrier(shared_address(&full), 1);
     fence_mbarriers();
 }
 
@@ -97,7 +98,8 @@ __device__ __forceinline__ void fetch_key_gradients(const KeyGradientWork& work,
         copy_bulk(shared_address(shared.statistics[stage]),
                   work.b.statistics + head * work.b.padded_rows + shared.place.padded_begin + row,
                   kStatisticsBytes, queries_full);
-        const SharedAddress douts_full = shared.douts.open(n, Walked::kBytes);
+        const SharedAddress douts_full = shared_address(shared.douts_full + stage);
+        arrive_expecting(douts_full, Walked::kBytes);
         copy_tile<Walked>(douts + offset, work.dout, douts_full, head, shared.place.segment.q_begin + row);
         if (++tile == shared.tiles) {
             tile = 0;
@@ -129,12 +131,13 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
 #pragma unroll 1
     for (int n = 0; n < shared.turns; ++n) {
         const int stage = shared.queries.stage(n), bytes = stage * Walked::kBytes;
+        const SharedAddress douts_full = shared_address(shared.douts_full + stage);
         const int first = (shared.first_tile + tile) * kWalked;
         const int there = static_cast<int>(shared.place.segment.q_len) - first;
         tile = tile + 1 == shared.tiles ? 0 : tile + 1;
         if (there < kWalked) {
             shared.queries.wait(n);
-            shared.douts.wait(n);
+            wait_for(douts_full, shared.queries.parity(n));
             clear_rows<Walked, Shape::kThreads>(tiles + kQueriesOffset + bytes, there, thread);
             clear_rows<Walked, Shape::kThreads>(tiles + kDoutsOffset + bytes, there, thread);
             fence_proxies();
@@ -146,7 +149,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         shared.queries.wait(n);
         fence_products();
         start_rows<kDim, kWalked>(p, keys, queries, bytes);
-        shared.douts.wait(n);
+        wait_for(douts_full, shared.queries.parity(n));
         start_rows<kDim, kWalked>(ds, values, douts, bytes);
         wait_for_products<1>();
         settle(p);
@@ -176,7 +179,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         wait_for_products<0>();
         settle(ds);
         fence_products();
-        start_weighted<kDim>(dv, p_weights, dout_values, bytes);
+        begin_weighted<kDim>(dv, p_weights, dout_values, bytes);
 
         // ds = p (dp - delta); dk += ds q
 #pragma unroll
@@ -190,10 +193,8 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         as_weights(ds, ds_weights);
         fence_products();
         start_weighted<kDim>(dk, ds_weights, query_values, bytes);
-        wait_for_products<1>();
-        settle(dv);
-        shared.douts.release(n);
         wait_for_products<0>();
+        settle(dv);
         settle(dk);
         shared.queries.release(n);
     }
@@ -439,7 +440,7 @@ struct QueryGradientWalk {
         start_weighted<kDim>(dq, weights, key_values, key_bytes(j));
         wait_for_products<0>();
         settle(dq);
-        shared.keys.release(j);
+        if (Shape::kOrder == Order::inTurn) shared.keys.release(j);
     }
     __device__ __forceinline__ void run_ahead() {
         weigh_tile(0);

@@ -82,14 +82,21 @@ __device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], A a, 
     commit_products();
 }
 
-// sums += weights · rows, sixteen rows a step, ascending; a group of products.
+// sums += weights · rows, sixteen rows a step, ascending; of a group of products that goes on.
 template <int kDim, int kSteps, typename B>
-__device__ __forceinline__ void start_weighted(float (&sums)[kDim / 8][4],
+__device__ __forceinline__ void begin_weighted(float (&sums)[kDim / 8][4],
                                                const std::uint32_t (&weights)[kSteps][4], const B& b,
                                                int b_bytes) {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
         multiply_tile<kDim, true>(flat(sums), weights[k], b.rows(b_bytes, k), true);
+}
+// The same, and the end of the group.
+template <int kDim, int kSteps, typename B>
+__device__ __forceinline__ void start_weighted(float (&sums)[kDim / 8][4],
+                                               const std::uint32_t (&weights)[kSteps][4], const B& b,
+                                               int b_bytes) {
+    begin_weighted<kDim>(sums, weights, b, b_bytes);
     commit_products();
 }
 
