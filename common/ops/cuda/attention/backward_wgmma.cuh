@@ -27,10 +27,12 @@ struct BackwardWgmmaShape {
 
 // --- Gradients of keys and values.
 
-template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 96 : 64>
+template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 96 : 64, int kStages_ = 3,
+          bool kTurns_ = false>
 struct KeyGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
     using Base = BackwardWgmmaShape<kDim_, kGroups_, kWalked_>;
-    static constexpr int kStages = 2;
+    static constexpr int kStages = kStages_;
+    static constexpr bool kTurns = kTurns_;
     static constexpr std::size_t kBytes =
         2 * Base::Own::kBytes + 2 * kStages * Base::Walked::kBytes + kTileAlignment;
     static_assert(kBytes + 4096 <= kMostHopperSharedBytes);
@@ -127,6 +129,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
     const ValuesOf<Walked> query_values(keys_at + kQueriesOffset), dout_values(keys_at + kDoutsOffset);
     float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
     wait_for(shared_address(&shared.own), 0);
+    if (Shape::kTurns && thread < 128) arrive_at(2, 256);
     int tile = 0;
 #pragma unroll 1
     for (int n = 0; n < shared.turns; ++n) {
@@ -147,6 +150,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         // Scores and gradients of probabilities, [keys, queries].
         float p[kWalked / 8][4], ds[kWalked / 8][4];
         shared.queries.wait(n);
+        if (Shape::kTurns) meet(2 + thread / 128, 256);
         fence_products();
         start_rows<kDim, kWalked>(p, keys, queries, bytes);
         wait_for(douts_full, shared.queries.parity(n));
@@ -193,6 +197,7 @@ __device__ __forceinline__ void sum_key_gradients(const KeyGradientWork& work,
         as_weights(ds, ds_weights);
         fence_products();
         start_weighted<kDim>(dk, ds_weights, query_values, bytes);
+        if (Shape::kTurns) arrive_at(2 + (thread / 128 ^ 1), 256);
         wait_for_products<0>();
         settle(dv);
         settle(dk);
@@ -236,11 +241,12 @@ enum class Order {
     aheadOfDp,  // the same, dp last
 };
 template <int kDim_, int kGroups_ = 2, int kWalked_ = kDim_ == 64 ? 128 : 96, Order kOrder_ = Order::ahead,
-          bool kTurns_ = false, int kKeyStages_ = kOrder_ == Order::inTurn ? 2 : 3>
+          bool kTurns_ = false, int kKeyStages_ = kOrder_ == Order::inTurn ? 2 : 3, int kHeld_ = 0>
 struct QueryGradientShape : BackwardWgmmaShape<kDim_, kGroups_, kWalked_> {
     using Base = BackwardWgmmaShape<kDim_, kGroups_, kWalked_>;
     static constexpr Order kOrder = kOrder_;
     static constexpr bool kTurns = kTurns_;
+    static constexpr int kHeld = kHeld_;
     static constexpr int kKeyStages = kKeyStages_, kValueStages = 2;
     static constexpr std::size_t kBytes =
         2 * Base::Own::kBytes + (kKeyStages + kValueStages) * Base::Walked::kBytes + kTileAlignment;
@@ -302,6 +308,8 @@ struct QueryGradientWalk {
     const RowsOf<Own> queries, douts;
     const RowsOf<Walked> keys, values;
     const ValuesOf<Walked> key_values;
+    HeldRows<Shape::kHeld >= 1 ? kDim : 16> held_queries;
+    HeldRows<Shape::kHeld >= 2 ? kDim : 16> held_douts;
     float log[2], delta[2];  // of rows g and g + 8
     float dq[kDim / 8][4] = {};
     std::uint32_t weights[kWalked / 16][4];
@@ -351,11 +359,19 @@ struct QueryGradientWalk {
         shared.keys.wait(j);
         if (Shape::kTurns) meet(2 + group(), 256);
         fence_products();
-        start_rows<kDim, kWalked>(p, queries, keys, key_bytes(j));
+        if constexpr (Shape::kHeld >= 1) {
+            start_rows<kDim, kWalked>(p, held_queries, keys, key_bytes(j));
+        } else {
+            start_rows<kDim, kWalked>(p, queries, keys, key_bytes(j));
+        }
     }
     __device__ __forceinline__ void start_dp(float (&ds)[kWalked / 8][4], int j) {
         shared.values.wait(j);
-        start_rows<kDim, kWalked>(ds, douts, values, value_bytes(j));
+        if constexpr (Shape::kHeld >= 2) {
+            start_rows<kDim, kWalked>(ds, held_douts, values, value_bytes(j));
+        } else {
+            start_rows<kDim, kWalked>(ds, douts, values, value_bytes(j));
+        }
     }
     __device__ __forceinline__ void end_start() {
         if (Shape::kTurns) arrive_at(2 + (group() ^ 1), 256);
@@ -457,6 +473,10 @@ struct QueryGradientWalk {
     }
     __device__ __forceinline__ void walk() {
         wait_for(shared_address(&shared.own), 0);
+        const int first_row = thread() / 32 * 16;
+        if constexpr (Shape::kHeld >= 1) held_queries.template load<Own>(shared_address(tiles), first_row);
+        if constexpr (Shape::kHeld >= 2)
+            held_douts.template load<Own>(shared_address(tiles) + Own::kBytes, first_row);
         if constexpr (Shape::kOrder != Order::inTurn) {
             run_ahead();
         } else {

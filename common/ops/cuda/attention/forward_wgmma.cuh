@@ -12,9 +12,10 @@ namespace tandem::ops::TANDEM_KERNELS {
 
 // Turns: one warpgroup weighs while the other one multiplies.
 template <int kDim_, int kGroups_, int kKeys_ = kHopperCadence<kDim_>, bool kTurns_ = kGroups_ == 2,
-          int kPart_ = kPart>
+          int kPart_ = kPart, int kValueStages_ = kDim_ == 256 ? 2 : 3>
 struct ForwardWgmmaShapeOf {
-    static constexpr int kDim = kDim_, kGroups = kGroups_, kKeys = kKeys_, kStages = 2;
+    static constexpr int kDim = kDim_, kGroups = kGroups_, kKeys = kKeys_;
+    static constexpr int kKeyStages = 2, kValueStages = kValueStages_;
     static constexpr bool kTurns = kTurns_;
     static constexpr int kSlices = 1, kThreads = 128 * kGroups;  // of those who compute
     static constexpr int kBlockThreads = 128 + kThreads;
@@ -24,8 +25,8 @@ struct ForwardWgmmaShapeOf {
     static constexpr int kPartTiles = kPart_ / kKeys;
     using Queries = MmaTile<kDim, kRows>;
     using Keys = MmaTile<kDim, kKeys>;
-    using Tiles = Ring<kStages, kThreads / 32>;
-    static constexpr std::size_t kBytes = Queries::kBytes + kStages * 2 * Keys::kBytes + kTileAlignment;
+    static constexpr std::size_t kBytes =
+        Queries::kBytes + (kKeyStages + kValueStages) * Keys::kBytes + kTileAlignment;
     static constexpr std::int64_t kPlaceQuads = kThreads * (kDim / 8 + 1);
     static_assert(kBytes + 8192 <= kMostHopperSharedBytes && kPart_ % kKeys == 0);
 };
@@ -43,7 +44,8 @@ struct ForwardShared {
     ForwardTile tile;
     std::int64_t k_row;  // the segment's first one, in k
     std::uint32_t room;  // in the parking
-    typename Shape::Tiles keys, values;
+    Ring<Shape::kKeyStages, Shape::kThreads / 32> keys;
+    Ring<Shape::kValueStages, Shape::kThreads / 32> values;
     std::uint64_t queries, parked;  // the queries are there; `room` is
     Quad done[Shape::kThreads];     // a RowPair of the part before, while its values are being summed
 };
@@ -56,19 +58,26 @@ __device__ __forceinline__ void fetch_forward(const ForwardWgmmaWork& work, Forw
                                               SharedAddress queries) {
     const AttentionInputs& in = work.forward.in;
     const SharedAddress keys = queries + Shape::Queries::kBytes;
-    const SharedAddress values = keys + Shape::kStages * Shape::Keys::kBytes;
+    const SharedAddress values = keys + Shape::kKeyStages * Shape::Keys::kBytes;
     const std::int64_t head = blockIdx.x % in.heads, kv_head = head / in.group;
     arrive_expecting(shared_address(&shared.queries), Shape::Queries::kBytes);
     copy_tile<typename Shape::Queries>(queries, work.q, shared_address(&shared.queries), head,
                                        shared.tile.q_row);
+    const auto fetch_keys = [&](int j) {
+        const SharedAddress full = shared.keys.open(j, Shape::Keys::kBytes);
+        copy_tile<typename Shape::Keys>(
+            keys + static_cast<SharedAddress>(shared.keys.stage(j) * Shape::Keys::kBytes), work.k, full,
+            kv_head, shared.k_row + j * Shape::kKeys);
+    };
+    fetch_keys(0);
 #pragma unroll 1
     for (int j = 0; j < shared.tile.key_tiles; ++j) {
-        const auto offset = static_cast<SharedAddress>(Shape::Tiles::stage(j) * Shape::Keys::kBytes);
-        const std::int64_t row = shared.k_row + j * Shape::kKeys;
-        const SharedAddress keys_full = shared.keys.open(j, Shape::Keys::kBytes);
-        copy_tile<typename Shape::Keys>(keys + offset, work.k, keys_full, kv_head, row);
-        const SharedAddress values_full = shared.values.open(j, Shape::Keys::kBytes);
-        copy_tile<typename Shape::Keys>(values + offset, work.v, values_full, kv_head, row);
+        if (j + 1 < shared.tile.key_tiles)
+            fetch_keys(j + 1);  // their stage is free before that of the values
+        const SharedAddress full = shared.values.open(j, Shape::Keys::kBytes);
+        copy_tile<typename Shape::Keys>(
+            values + static_cast<SharedAddress>(shared.values.stage(j) * Shape::Keys::kBytes), work.v, full,
+            kv_head, shared.k_row + j * Shape::kKeys);
     }
 }
 
@@ -95,14 +104,17 @@ struct ForwardWalk {
                   static_cast<SharedAddress>((static_cast<int>(threadIdx.x) / 128 - 1) * 64 *
                                              Shape::Queries::kRowBytes)),
           keys(shared_address(tiles) + Shape::Queries::kBytes),
-          values(shared_address(tiles) + Shape::Queries::kBytes + Shape::kStages * Shape::Keys::kBytes) {}
+          values(shared_address(tiles) + Shape::Queries::kBytes + Shape::kKeyStages * Shape::Keys::kBytes) {}
 
     // The lane's first row, computed anew where it is seldom wanted.
     __device__ static int row() {
         const int thread = static_cast<int>(opaque(threadIdx.x)) - 128;
         return thread / 32 * 16 + thread % 32 / 4;
     }
-    __device__ static int stage_bytes(int j) { return Shape::Tiles::stage(j) * Shape::Keys::kBytes; }
+    __device__ static int key_bytes(int j) { return decltype(shared.keys)::stage(j) * Shape::Keys::kBytes; }
+    __device__ static int value_bytes(int j) {
+        return decltype(shared.values)::stage(j) * Shape::Keys::kBytes;
+    }
 
     __device__ __forceinline__ bool weigh_scores(float (&scores)[1][Shape::kKeys / 8][4], int j,
                                                  float (&shrink)[2]) {
@@ -132,9 +144,9 @@ struct ForwardWalk {
         shared.keys.wait(j);
         if (Shape::kTurns) meet(kTurnBarrier + group, 256);
         fence_products();
-        start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, stage_bytes(j));
+        start_rows<Shape::kDim, Shape::kKeys>(scores[0], queries, keys, key_bytes(j));
         shared.values.wait(j - 1);
-        start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j - 1));
+        start_weighted<Shape::kDim>(sums.values[0], weights, values, value_bytes(j - 1));
         if (Shape::kTurns) arrive_at(kTurnBarrier + (group ^ 1), 256);
 
         // The scores are there, while the values are being summed.
@@ -186,13 +198,13 @@ struct ForwardWalk {
         const int there = shared.tile.k_len - j * Shape::kKeys;
         if (there < Shape::kKeys) {
             clear_rows<typename Shape::Keys, Shape::kThreads>(
-                tiles + Shape::Queries::kBytes + Shape::kStages * Shape::Keys::kBytes + stage_bytes(j), there,
-                static_cast<int>(threadIdx.x) - 128);
+                tiles + Shape::Queries::kBytes + Shape::kKeyStages * Shape::Keys::kBytes + value_bytes(j),
+                there, static_cast<int>(threadIdx.x) - 128);
             fence_proxies();
             meet(kComputeBarrier, Shape::kThreads);
         }
         fence_products();
-        start_weighted<Shape::kDim>(sums.values[0], weights, values, stage_bytes(j));
+        start_weighted<Shape::kDim>(sums.values[0], weights, values, value_bytes(j));
         wait_for_products<0>();
         settle(sums.values[0]);
         sums.end_part();
