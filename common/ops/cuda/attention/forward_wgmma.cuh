@@ -63,21 +63,20 @@ __device__ __forceinline__ void fetch_forward(const ForwardWgmmaWork& work, Forw
     arrive_expecting(shared_address(&shared.queries), Shape::Queries::kBytes);
     copy_tile<typename Shape::Queries>(queries, work.q, shared_address(&shared.queries), head,
                                        shared.tile.q_row);
-    const auto fetch_keys = [&](int j) {
-        const SharedAddress full = shared.keys.open(j, Shape::Keys::kBytes);
-        copy_tile<typename Shape::Keys>(
-            keys + static_cast<SharedAddress>(shared.keys.stage(j) * Shape::Keys::kBytes), work.k, full,
-            kv_head, shared.k_row + j * Shape::kKeys);
-    };
-    fetch_keys(0);
 #pragma unroll 1
-    for (int j = 0; j < shared.tile.key_tiles; ++j) {
-        if (j + 1 < shared.tile.key_tiles)
-            fetch_keys(j + 1);  // their stage is free before that of the values
-        const SharedAddress full = shared.values.open(j, Shape::Keys::kBytes);
-        copy_tile<typename Shape::Keys>(
-            values + static_cast<SharedAddress>(shared.values.stage(j) * Shape::Keys::kBytes), work.v, full,
-            kv_head, shared.k_row + j * Shape::kKeys);
+    for (int j = 0; j <= shared.tile.key_tiles; ++j) {
+        if (j < shared.tile.key_tiles) {
+            const SharedAddress full = shared.keys.open(j, Shape::Keys::kBytes);
+            copy_tile<typename Shape::Keys>(
+                keys + static_cast<SharedAddress>(shared.keys.stage(j) * Shape::Keys::kBytes), work.k, full,
+                kv_head, shared.k_row + j * Shape::kKeys);
+        }
+        if (j > 0) {  // the values of the tile before, whose stage is free later than that of the keys
+            const SharedAddress full = shared.values.open(j - 1, Shape::Keys::kBytes);
+            copy_tile<typename Shape::Keys>(
+                values + static_cast<SharedAddress>(shared.values.stage(j - 1) * Shape::Keys::kBytes), work.v,
+                full, kv_head, shared.k_row + (j - 1) * Shape::kKeys);
+        }
     }
 }
 
