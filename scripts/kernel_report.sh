@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the compiler makes of our CUDA kernels, without a GPU: a line each with registers, spilled bytes, stack, static
-# shared memory, the threads of an SM that registers and static shared memory leave room for, and, where cuobjdump is on
-# the PATH (it is not part of the toolkit's minimal packages), how many 16-byte loads and stores of global memory it holds.
+# shared memory, the threads of an SM that registers and static shared memory leave room for, and, where
+# scripts/machine_code/tools.sh finds cuobjdump, how many 16-byte loads and stores of global memory it holds.
 #   scripts/kernel_report.sh [--arch 90a] [FILE.cu…]      (default: all of common/ops/cuda and common/comm/cuda)
 # Bytes on their way a SM = threads × loads before the first use × 16. An H200 wants some 30 KB (4.8 TB/s, 132 SMs,
 # 800 ns), half of that from a kernel that writes as much as it reads. Exit code 1: something spills; 2: bad usage.
@@ -22,6 +22,7 @@ done
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 [ -n "$nvcc" ] || { echo "scripts/kernel_report.sh: no nvcc on PATH or in /usr/local/cuda/bin" >&2 && exit 2; }
 [ ${#files[@]} -gt 0 ] || files=(common/ops/cuda/*.cu common/ops/cuda/*/*.cu $(ls common/comm/cuda/*.cu 2>/dev/null || true))
+tools=$(scripts/machine_code/tools.sh 2>/dev/null || true)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -43,7 +44,7 @@ for file in "${files[@]}"; do
     "$nvcc" -I. -isystem=/usr/local/cuda/include -O3 --expt-relaxed-constexpr -DTANDEM_WITH_CUDA=1 -DFMT_USE_CONSTEXPR=1 \
         -DFMT_SHARED -std=c++20 -gencode "arch=compute_$arch,code=sm_$arch" -cubin -Xptxas -v -o "$out.cubin" "$file" \
         >"$out.log" 2>&1 || { cat "$out.log" >&2 && exit 1; }
-    if command -v cuobjdump >/dev/null; then cuobjdump -sass "$out.cubin" >"$out.sass"; fi
+    [ -z "$tools" ] || PATH=$tools:$PATH cuobjdump -sass "$out.cubin" >"$out.sass"
     while read -r name registers spills stack shared; do
         short=$(c++filt "$name" | sed 's/^void //; s/(anonymous namespace):://g; s/tandem::[a-z]*::cuda:://g; s/(.*//')
         wide=$(((registers + 7) / 8 * 8))

@@ -1,0 +1,128 @@
+"""The ladder of attention's kernels: the tables of common/ops/cuda/attention/README.md, and the arithmetic of a tile.
+
+What a kernel must issue follows from its tile alone. A product of mma.sync is 16 × 8 × 16, one of wgmma 64 × N × 16;
+ldmatrix brings 16 rows × 16 columns: a's sixteen rows, or two of b's eight.
+"""
+
+import collections
+import itertools
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = ROOT / "common/ops/cuda/attention/README.md"
+
+# Of a turn: `products` and `loads` a warp (wgmma: a warpgroup; boxes of its producer). `products_in_all` and `loads_in_all`
+# of the whole kernel: what comes before the loop and behind it too.
+Arithmetic = collections.namedtuple("Arithmetic", "products loads products_in_all loads_in_all")
+Row = collections.namedtuple("Row", "kernel d own walked groups rows held products loads registers loops")
+
+
+def forward_mma(r):
+    slices, steps = r.rows // 16, r.d // 16
+    products = slices * (r.walked // 8) * steps + slices * (r.d // 8) * (r.walked // 16)
+    loads = steps * (slices + r.walked // 16) + (r.walked // 16) * steps
+    return Arithmetic(products, loads, products, loads)
+
+
+def keys_mma(r):
+    slices, steps = r.rows // 16, r.d // 16
+    own = 2 * steps * slices  # keys and values
+    products = 2 * slices * (r.walked // 8) * steps + 2 * slices * (r.d // 8) * (r.walked // 16)
+    walked = 2 * steps * (r.walked // 16) + 2 * (r.walked // 16) * steps
+    return Arithmetic(products, walked + (0 if r.held else own), products, walked + own)
+
+
+def queries_mma(r):
+    slices, steps = r.rows // 16, r.d // 16
+    own = 2 * steps * slices  # queries and gradients
+    products = 2 * slices * (r.walked // 8) * steps + slices * (r.d // 8) * (r.walked // 16)
+    walked = 2 * steps * (r.walked // 16) + (r.walked // 16) * steps
+    return Arithmetic(products, walked + (0 if r.held else own), products, walked + own)
+
+
+def part_mma(r):
+    steps = r.d // 16
+    columns = -(-steps // r.groups)  # sixteen dimensions each, of a warp
+    products = steps * (r.walked // 8) + (r.walked // 16) * 2 * columns
+    loads = steps * (r.walked // 16) + (r.walked // 16) * columns
+    return Arithmetic(products, loads, products, loads)
+
+
+def boxes(d):
+    """Of a tile: sub-tiles of 64 columns, of 32 where those do not fill d."""
+    return d // 64 if d % 64 == 0 else d // 32
+
+
+def forward_wgmma(r):
+    products = r.d // 16 + r.walked // 16
+    # The first tile's scores stand before the loop, the last one's values behind it.
+    return Arithmetic(products, 2 * boxes(r.d), 2 * products, 3 * boxes(r.d))
+
+
+def key_wgmma(r):
+    products = 2 * (r.d // 16) + 2 * (r.walked // 16)
+    return Arithmetic(products, 2 * boxes(r.d), products, 4 * boxes(r.d))
+
+
+def query_wgmma(r):
+    products = 2 * (r.d // 16) + r.walked // 16
+    return Arithmetic(products, 2 * boxes(r.d), 2 * products, 4 * boxes(r.d))
+
+
+ARITHMETIC = {
+    "forward_mma_kernel": forward_mma,
+    "forward_mma_kernel, paged": forward_mma,
+    "keys_mma_kernel": keys_mma,
+    "queries_mma_kernel": queries_mma,
+    "part_mma_kernel": part_mma,
+    "forward_wgmma_kernel": forward_wgmma,
+    "key_wgmma_kernel": key_wgmma,
+    "query_wgmma_kernel": query_wgmma,
+}
+
+
+def by_warpgroups(kernel):
+    return kernel.endswith("wgmma_kernel")
+
+
+def row_key(name):
+    """(kernel, head dim) of an instance's demangled name: which row of the table is about it."""
+    kernel, _, arguments = name.partition("<")
+    first = re.search(r"\b\d+\b", arguments)
+    return kernel + (", paged" if "PagedKeys" in arguments else ""), int(first[0]) if first else 0
+
+
+def table(*first_cells):
+    """The rows of the README's table whose head begins so, by the head's cells."""
+    begins = "| " + " | ".join(first_cells) + " |"
+    lines = README.read_text().splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith(begins)), None)
+    if begin is None:
+        raise SystemExit(f"{README}: no table begins with '{begins}'")
+    cells_of = lambda line: [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+    head, rows = cells_of(lines[begin]), itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 2:])
+    return [dict(zip(head, cells_of(row))) for row in rows]
+
+
+def numbers(cell):
+    """The numbers of `255 / 254` or `4 × 32`; None for a dash."""
+    return [None if part in ("–", "-") else float(part) if "." in part else int(part)
+            for part in re.findall(r"–|\d+(?:\.\d+)?", cell)]
+
+
+def kernel_rows():
+    """(kernel, head dim) → Row, as the README says."""
+    found = {}
+    for cells in table("kernel", "d"):
+        own, walked = numbers(cells["tile"])
+        groups, rows = numbers(cells["warps × rows"])
+        products, loads = numbers(cells["products, loads"])
+        row = Row(cells["kernel"], int(cells["d"]), own, walked, groups, rows, cells["held"] == "yes", products, loads,
+                  *(dict(zip(("sm_80", "sm_90a"), numbers(cells[c]))) for c in ("registers 80 / 90a", "loop 80 / 90a")))
+        found[row.kernel, row.d] = row
+    return found
+
+
+def arithmetic(row):
+    return ARITHMETIC[row.kernel](row)
