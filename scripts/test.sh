@@ -62,6 +62,9 @@ if [ "$(id -u)" -ne 0 ]; then
     left_out+=(root)
     not_run+=("tests of what other users can do (label root): no right to become one; run as root")
 fi
+if [ "$build" = cuda ] && ! scripts/machine_code/tools.sh --fetch >/dev/null; then
+    not_run+=("scripts.attention_*: they read machine code, and cuobjdump and nvdisasm are not here and could not be fetched")
+fi
 command -v clang-format-14 >/dev/null || not_run+=("lint.format: it speaks for clang-format 14, which is not here")
 labels=$(IFS='|' && echo "${left_out[*]}")
 ctest --test-dir "build/$build" --output-on-failure -j "$tests_at_once" ${labels:+-LE "$labels"}

@@ -143,7 +143,7 @@ function(tandem_entry name)
   if(NOT built)
     return()
   endif()
-  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND} COMMAND_EXPAND_LISTS)
   # Those that take long begin first, so that none is left alone at the end.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}
                        ENVIRONMENT "${ARG_ENVIRONMENT}")
