@@ -5,8 +5,7 @@
 
 Of every kernel, for sm_80 and sm_90a: nothing spilled, no local memory; none of the compiler's messages about products that
 it had to serialise or registers that it did not hand over; tensor-core instructions exactly as the tile's arithmetic gives
-them; the main loop at most 1.05 times as long as the README says. --table: prints the README's
-rows as they are now.
+them; the main loop at most 1.05 times as long as the README says. --table: prints the README's rows as they are now.
 Exit code 1: something is not so; 77: no cuobjdump and nvdisasm here.
 """
 
@@ -107,9 +106,22 @@ def print_table(measures):
               f"{row.products}, {row.loads} | {registers} | {loops} |")
 
 
-def missing_rows(seen):
-    """Rows of the README whose kernels are in none of the objects."""
-    for kernel, d in sorted(ladder.kernel_rows().keys() - seen):
+def faults_of(tools, ptxas, files, measures):
+    rows, seen = ladder.kernel_rows(), set()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        complaints = pool.map(lambda file: compiler_says(tools, ptxas, file), files)
+        for file, architecture in itertools.product(files, ARCHITECTURES):
+            registers = sass.registers(tools, file, architecture)
+            if not registers:
+                yield f"{file}: no kernels for {architecture}"
+                continue
+            for kernel in sass.kernels(tools, file, architecture):
+                key = ladder.row_key(kernel.name)
+                seen.add(key)
+                for fault in kernel_faults(kernel, rows.get(key), architecture, registers[kernel.mangled], measures):
+                    yield f"{architecture} {kernel.name}: {fault}"
+        yield from itertools.chain.from_iterable(complaints)
+    for kernel, d in sorted(rows.keys() - seen):
         yield f"{kernel} for heads of {d}: in the README, in no object"
 
 
@@ -119,28 +131,13 @@ def main(arguments):
     if len(arguments) < 3 or arguments[0] != "--ptxas" or any(a.startswith("-") for a in arguments[1:]):
         print(__doc__, file=sys.stderr)
         return 2
-    ptxas, files = arguments[1], arguments[2:]
-    tools, rows, faults, seen, measures, kernels = sass.tools(), ladder.kernel_rows(), [], set(), {}, 0
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        complaints = pool.map(lambda file: compiler_says(tools, ptxas, file), files)
-        for file, architecture in itertools.product(files, ARCHITECTURES):
-            registers = sass.registers(tools, file, architecture)
-            if not registers:
-                faults.append(f"{file}: no kernels for {architecture}")
-                continue
-            kernels += len(registers)
-            for kernel in sass.kernels(tools, file, architecture):
-                key = ladder.row_key(kernel.name)
-                seen.add(key)
-                faults += [f"{architecture} {kernel.name}: {fault}" for fault in
-                           kernel_faults(kernel, rows.get(key), architecture, registers[kernel.mangled], measures)]
-        faults += itertools.chain.from_iterable(complaints)
-    faults += missing_rows(seen)
+    measures = {}
+    faults = list(faults_of(sass.tools(), arguments[1], arguments[2:], measures))
     if show:
         print_table(measures)
     for fault in faults:
         print(fault, file=sys.stderr)
-    print(f"{kernels} kernels of {', '.join(ARCHITECTURES)}: {len(faults) or 'no'} faults")
+    print(f"{len(measures)} kernels with tensor cores, for {' and '.join(ARCHITECTURES)}: {len(faults) or 'no'} faults")
     return 1 if faults else 0
 
 

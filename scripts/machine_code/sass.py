@@ -73,31 +73,36 @@ def short_name(name):
     return name.replace("> >", ">>")
 
 
+def read(tools, what, file, architecture):
+    """cuobjdump's answer; the program ends where it cannot read the file."""
+    done = subprocess.run([f"{tools}/cuobjdump", what, "-arch", architecture, file], capture_output=True, text=True,
+                          env={"PATH": f"{tools}:/usr/bin:/bin"})
+    if done.returncode != 0:
+        raise SystemExit(f"cuobjdump {what} {file}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
 def kernels(tools, file, architecture):
     """The kernels of an object or a cubin for one architecture, as sm_90a."""
-    text = subprocess.run([f"{tools}/cuobjdump", "-sass", "-arch", architecture, file], capture_output=True, text=True,
-                          check=True, env={"PATH": f"{tools}:/usr/bin:/bin"}).stdout
     found = []
-    for part in re.split(r"^\s*Function : ", text, flags=re.M)[1:]:
+    for part in re.split(r"^\s*Function : ", read(tools, "-sass", file, architecture), flags=re.M)[1:]:
         mangled, _, body = part.partition("\n")
         instructions = [Instruction(int(m[1], 16), m[2] or "", m[3], m[4])
                         for m in map(INSTRUCTION.match, body.splitlines()) if m]
-        found.append([mangled.strip(), instructions])
+        found.append((mangled.strip(), instructions))
     return [Kernel(mangled, name, instructions)
             for (mangled, instructions), name in zip(found, demangle([mangled for mangled, _ in found]))]
 
 
 def registers(tools, file, architecture):
     """Of each kernel, by mangled name: as many as a thread begins with. None where a file has nothing for an architecture."""
-    text = subprocess.run([f"{tools}/cuobjdump", "-res-usage", "-arch", architecture, file], capture_output=True, text=True)
-    found = re.findall(r"Function (\w+):\s*REG:(\d+)", text.stdout + text.stderr)
+    found = re.findall(r"Function (\w+):\s*REG:(\d+)", read(tools, "-res-usage", file, architecture))
     return {mangled: int(count) for mangled, count in found}
 
 
 def ptx(tools, file, architecture):
     """The PTX that the compiler turned into a file's machine code for an architecture."""
-    text = subprocess.run([f"{tools}/cuobjdump", "-ptx", "-arch", architecture, file], capture_output=True, text=True,
-                          check=True).stdout
+    text = read(tools, "-ptx", file, architecture)
     begin = text.find("\n.version ")
     if begin < 0:
         raise SystemExit(f"{file}: no PTX for {architecture}")
