@@ -53,7 +53,7 @@ bool on_hopper(Stream& stream) {
 }
 
 TensorMap tensor_map(const void* data, std::int64_t rows, std::int64_t heads, std::int64_t head_dim,
-                       int box_rows, int box_columns) {
+                     int box_rows, int box_columns) {
     const cuuint64_t sizes[] = {static_cast<cuuint64_t>(head_dim), static_cast<cuuint64_t>(heads),
                                 static_cast<cuuint64_t>(rows)};
     const cuuint64_t head_bytes = 2 * sizes[0];

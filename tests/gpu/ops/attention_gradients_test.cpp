@@ -144,7 +144,8 @@ Found gradients_of(const Problem& p, const Tensor& lse, const Tensor& delta, flo
     const auto all = lse.values<float>();
     const bool sees = std::any_of(all.begin(), all.end(), [](float row) { return std::isfinite(row); });
     const bool fits = dtype == DType::bfloat16 && p.dout.dtype() == dtype && p.head_dim % 8 == 0;
-    EXPECT_EQ(counts.products + counts.group_products > 0, fits && sees && !p.segments.empty()) << "by tensor cores, or not";
+    EXPECT_EQ(counts.products + counts.group_products > 0, fits && sees && !p.segments.empty())
+        << "by tensor cores, or not";
     EXPECT_EQ(counts.bank_conflicts, 0) << "of " << counts.matrix_loads << " loads";
 #endif
     return {to_host(dq), to_host(dk), to_host(dv)};
