@@ -73,9 +73,11 @@ def query_wgmma(r):
 ARITHMETIC = {
     "forward_mma_kernel": forward_mma,
     "forward_mma_kernel, paged": forward_mma,
+    "forward_mma_kernel, paged, 128 keys": forward_mma,
     "keys_mma_kernel": keys_mma,
     "queries_mma_kernel": queries_mma,
     "part_mma_kernel": part_mma,
+    "part_mma_kernel, 128 keys": part_mma,
     "forward_wgmma_kernel": forward_wgmma,
     "key_wgmma_kernel": key_wgmma,
     "query_wgmma_kernel": query_wgmma,
@@ -89,8 +91,10 @@ def by_warpgroups(kernel):
 def row_key(name):
     """(kernel, head dim) of an instance's demangled name: which row of the table is about it."""
     kernel, _, arguments = name.partition("<")
-    first = re.search(r"\b\d+\b", arguments)
-    return kernel + (", paged" if "PagedKeys" in arguments else ""), int(first[0]) if first else 0
+    sizes = [int(size) for size in re.findall(r"\b\d+\b", arguments)]
+    # The second size of these is the cadence; 128 is a Hopper's.
+    at_128 = kernel in ("forward_mma_kernel", "part_mma_kernel") and sizes[1:2] == [128]
+    return kernel + (", paged" if "PagedKeys" in arguments else "") + (", 128 keys" if at_128 else ""), sizes[0] if sizes else 0
 
 
 def table(*first_cells):
