@@ -11,27 +11,24 @@
 namespace tandem::ops::TANDEM_KERNELS {
 
 // Turns: one warpgroup weighs while the other one multiplies.
-template <int kDim_, int kGroups_, int kKeys_ = kHopperCadence<kDim_>, bool kTurns_ = kGroups_ == 2,
-          int kPart_ = kPart, int kValueStages_ = kDim_ == 256 ? 2 : 3>
-struct ForwardWgmmaShapeOf {
-    static constexpr int kDim = kDim_, kGroups = kGroups_, kKeys = kKeys_;
-    static constexpr int kKeyStages = 2, kValueStages = kValueStages_;
-    static constexpr bool kTurns = kTurns_;
+template <int kDim_>
+struct ForwardWgmmaShape {
+    static constexpr int kDim = kDim_, kGroups = kDim == 64 ? 3 : 2, kKeys = kHopperCadence<kDim>;
+    static constexpr int kKeyStages = 2, kValueStages = kDim == 256 ? 2 : 3;
+    static constexpr bool kTurns = kGroups == 2;
     static constexpr int kSlices = 1, kThreads = 128 * kGroups;  // of those who compute
     static constexpr int kBlockThreads = 128 + kThreads;
     static constexpr int kRows = 64 * kGroups;
     static constexpr int kProducerRegisters = kGroups == 2 ? 40 : 32;
     static constexpr int kRegisters = kGroups == 2 ? 232 : 160;
-    static constexpr int kPartTiles = kPart_ / kKeys;
+    static constexpr int kPartTiles = kPart / kKeys;
     using Queries = MmaTile<kDim, kRows>;
     using Keys = MmaTile<kDim, kKeys>;
     static constexpr std::size_t kBytes =
         Queries::kBytes + (kKeyStages + kValueStages) * Keys::kBytes + kTileAlignment;
     static constexpr std::int64_t kPlaceQuads = kThreads * (kDim / 8 + 1);
-    static_assert(kBytes + 8192 <= kMostHopperSharedBytes && kPart_ % kKeys == 0);
+    static_assert(kBytes + 8192 <= kMostHopperSharedBytes && kPart % kKeys == 0);
 };
-template <int kDim>
-using ForwardWgmmaShape = ForwardWgmmaShapeOf<kDim, kDim == 64 ? 3 : 2>;
 
 struct ForwardWgmmaWork {
     TensorMap q, k, v;

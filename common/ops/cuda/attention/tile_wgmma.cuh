@@ -82,29 +82,6 @@ __device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], A a, 
     commit_products();
 }
 
-// The rows of a that a warp multiplies with, sixteen columns each, for as long as it lives.
-template <int kDim>
-struct HeldRows {
-    std::uint32_t columns[kDim / 16][4];
-
-    // From row `row` of a tile, which others have not written but a copy.
-    template <typename Tile>
-    __device__ __forceinline__ void load(SharedAddress tile, int row) {
-        const SharedAddress from = tile + static_cast<SharedAddress>(row * Tile::kRowBytes) +
-                                   Tile::rows_as_a(static_cast<int>(threadIdx.x) % 32);
-#pragma unroll
-        for (int k = 0; k < kDim / 16; ++k) load_matrices(columns[k], Tile::step(from, k, 0));
-    }
-};
-template <int kDim, int kColumns, typename B>
-__device__ __forceinline__ void start_rows(float (&sums)[kColumns / 8][4], const HeldRows<kDim>& a,
-                                           const B& b, int b_bytes) {
-#pragma unroll
-    for (int k = 0; k < kDim / 16; ++k)
-        multiply_tile<kColumns, false>(flat(sums), a.columns[k], b.columns(b_bytes, k), k > 0);
-    commit_products();
-}
-
 // sums += weights · rows, sixteen rows a step, ascending; of a group of products that goes on.
 template <int kDim, int kSteps, typename B>
 __device__ __forceinline__ void begin_weighted(float (&sums)[kDim / 8][4],
