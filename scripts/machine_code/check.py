@@ -11,6 +11,7 @@ Exit code 1: something is not so; 77: no cuobjdump and nvdisasm here.
 
 import concurrent.futures
 import itertools
+import math
 import pathlib
 import re
 import subprocess
@@ -59,6 +60,8 @@ def product_faults(kernel, row, turn):
     faults = differs("products and loads a turn in the README", (row.products, row.loads), (wanted.products, wanted.loads))
     if ladder.by_warpgroups(row.kernel):
         faults += differs("HGMMA in the main loop", turn.count("HGMMA"), wanted.products)
+        faults += differs("multiplications of these", sum(math.prod(i.product_shape()) for i in turn.all() if i.is_product()),
+                          ladder.multiplications(row))
         faults += differs("HGMMA", kernel.count("HGMMA"), wanted.products_in_all)
         faults += differs("UTMALDG", kernel.count("UTMALDG"), wanted.loads_in_all)
         faults += differs("USETMAXREG", kernel.count("USETMAXREG"), 2)  # of those who fetch, of those who compute

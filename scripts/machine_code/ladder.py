@@ -84,6 +84,15 @@ ARITHMETIC = {
 }
 
 
+# Products of the walked rows with a warpgroup's own ones, or their weights: each own rows × walked rows × d.
+MATRIX_PRODUCTS = {"forward_wgmma_kernel": 2, "key_wgmma_kernel": 4, "query_wgmma_kernel": 3}
+
+
+def multiplications(row):
+    """Of a warpgroup and turn."""
+    return MATRIX_PRODUCTS[row.kernel] * row.rows * row.walked * row.d
+
+
 def by_warpgroups(kernel):
     return kernel.endswith("wgmma_kernel")
 

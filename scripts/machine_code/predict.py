@@ -35,17 +35,10 @@ ON_FP32 = ("FFMA", "FMUL", "FADD")
 ON_ALU = ("FMNMX", "FSEL", "FSETP", "F2FP", "SEL", "ISETP", "LOP3", "IADD3", "SHF", "PRMT", "LEA")
 
 
-def product_shape(instruction):
-    """(rows, columns, depth) of HGMMA.64x128x16…, HMMA.16816…"""
-    if instruction.base == "HMMA":
-        return 16, 8, 16
-    return tuple(map(int, re.search(r"(\d+)x(\d+)x(\d+)", instruction.name).groups()))
-
-
 def shared_bytes(instruction):
     """Shared memory that a warp (HGMMA: a warpgroup) reads or writes; local memory is as wide."""
     if instruction.base == "HGMMA":
-        rows, columns, depth = product_shape(instruction)
+        rows, columns, depth = instruction.product_shape()
         return 2 * depth * (columns + (0 if instruction.reads_a_from_registers() else rows))
     if instruction.base not in LANE_BYTES:
         return 0
@@ -61,7 +54,7 @@ def units(row, issued):
         # A warpgroup's product is one instruction in each of its four warps.
         of_block = times * (row.groups if instruction.base == "HGMMA" else warps)
         if instruction.is_product():
-            rows, columns, depth = product_shape(instruction)
+            rows, columns, depth = instruction.product_shape()
             rate = WGMMA_FLOPS if instruction.base == "HGMMA" else MMA_FLOPS
             asked["tensor"] += of_block * 2 * rows * columns * depth / rate
         asked["shared"] += of_block * shared_bytes(instruction) / SHARED_BYTES

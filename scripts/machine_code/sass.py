@@ -27,6 +27,12 @@ class Instruction:
     def is_product(self):
         return self.base in PRODUCTS
 
+    def product_shape(self):
+        """(rows, columns, depth) of HGMMA.64x128x16…, HMMA.16816…"""
+        if self.base == "HMMA":
+            return 16, 8, 16
+        return tuple(map(int, re.search(r"(\d+)x(\d+)x(\d+)", self.name).groups()))
+
     def reads_a_from_registers(self):
         """Of a warpgroup's product."""
         return re.match(r"R\d+, R\d+, gdesc", self.operands) is not None
