@@ -67,7 +67,8 @@ def key_wgmma(r):
 
 def query_wgmma(r):
     products = 2 * (r.d // 16) + r.walked // 16
-    return Arithmetic(products, 2 * boxes(r.d), 2 * products, 4 * boxes(r.d))
+    # Two warpgroups start a tile's products before the last one's of the tile before, as the forward does; three in turn.
+    return Arithmetic(products, 2 * boxes(r.d), 2 * products if r.groups == 2 else products, 4 * boxes(r.d))
 
 
 ARITHMETIC = {
