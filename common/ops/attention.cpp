@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/ops/aliased_attention.h"
 #include "common/ops/check.h"
 #include "common/ops/dispatch.h"
 
@@ -135,7 +136,7 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
     check_segments(kOp, q, k, v, segments);
     check_out(kOp, q, out);
     check_of_rows(kOp, "lse", lse, q);
-    TANDEM_ROUTE(attention_forward, q, k, v, segments, scale, out, lse);
+    TANDEM_ROUTE_OR(attention_forward, detail::aliased_attention.forward, q, k, v, segments, scale, out, lse);
 }
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
@@ -145,7 +146,7 @@ void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tens
     detail::check_shape("attention_delta", "dout", dout, out.shape());
     detail::check_shape("attention_delta", "delta", delta, {out.dim(1), out.dim(0)});
     detail::check_dtype("attention_delta", "delta", delta, DType::float32);
-    TANDEM_ROUTE(attention_delta, dout, out, delta);
+    TANDEM_ROUTE_OR(attention_delta, detail::aliased_attention.delta, dout, out, delta);
 }
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -163,7 +164,8 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
     detail::check_dtype(kOp, "dk", dk, DType::float32);
     detail::check_shape(kOp, "dv", dv, v.shape());
     detail::check_dtype(kOp, "dv", dv, DType::float32);
-    TANDEM_ROUTE(attention_backward, dout, q, k, v, lse, delta, segments, scale, dq, dk, dv, writes);
+    TANDEM_ROUTE_OR(attention_backward, detail::aliased_attention.backward, dout, q, k, v, lse, delta,
+                    segments, scale, dq, dk, dv, writes);
 }
 
 void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
@@ -192,7 +194,8 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     check_caches(kOp, q, k_cache, v_cache);
     check_tables(kOp, q, k_cache, block_tables, lengths);
     check_out(kOp, q, out);
-    TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, block_tables, lengths, scale, out);
+    TANDEM_ROUTE_OR(paged_attention_decode, detail::aliased_attention.decode, q, k_cache, v_cache,
+                    block_tables, lengths, scale, out);
 }
 
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
@@ -201,7 +204,8 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     check_caches(kOp, q, k_cache, v_cache);
     check_out(kOp, q, out);
     check_tables(kOp, pages, lengths, q.dim(0));
-    TANDEM_ROUTE(paged_attention_decode, q, k_cache, v_cache, pages, lengths, scale, out);
+    TANDEM_ROUTE_OR(paged_attention_decode, detail::aliased_attention.decode_by_tensors, q, k_cache, v_cache,
+                    pages, lengths, scale, out);
 }
 
 void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
@@ -215,7 +219,8 @@ void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_ca
                 s, segments[s].q_len, segments[s].k_len);
         check_table(kOp, k_cache, s, segments[s].k_len, segments[s].pages);
     }
-    TANDEM_ROUTE(paged_attention_prefill, q, k_cache, v_cache, segments, scale, out);
+    TANDEM_ROUTE_OR(paged_attention_prefill, detail::aliased_attention.prefill, q, k_cache, v_cache, segments,
+                    scale, out);
 }
 
 void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor& pages, const Tensor& lengths,

@@ -3,7 +3,8 @@
 //   TANDEM_ROUTE(NAME, arguments…)       work of the stream
 //   TANDEM_ROUTE_NOW(NAME, arguments…)   the op waits for the stream and returns a result
 // A GPU that computes on the CPU (common/device/cpu_kernels.h) runs the CPU's function on the aliases of its
-// memory; TANDEM_ROUTE launches it in the order of the stream.
+// memory; TANDEM_ROUTE launches it in the order of the stream, TANDEM_ROUTE_OR(NAME, FUNCTION, arguments…) another
+// function in its place.
 #pragma once
 
 #include <span>
@@ -67,8 +68,9 @@ bool of_host(const std::vector<T>& values) {
     return !values.empty();
 }
 
-template <typename OnCpu, typename OnCuda, typename... Args>
-void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on_cuda, const Args&... args) {
+template <typename OnCpu, typename OnAliases, typename OnCuda, typename... Args>
+void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnAliases& on_aliases,
+           const OnCuda& on_cuda, const Args&... args) {
     const Device device = stream.device();
     (check_device(op, device, args), ...);
     if (device.type == DeviceType::cpu) {
@@ -76,9 +78,9 @@ void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda& on
     } else if (computes_on_cpu(device)) {
         require(!recording(stream) || !(of_host(args) || ...),
                 "{}: host values in a stream that is being captured; give it tensors on the device", op);
-        launch_on_cpu(stream, [on_cpu, arguments = std::tuple(held(args)...)] {
+        launch_on_cpu(stream, [on_aliases, arguments = std::tuple(held(args)...)] {
             Stream here = Stream::make_inline();
-            std::apply([&](const auto&... argument) { on_cpu(here, argument...); }, arguments);
+            std::apply([&](const auto&... argument) { on_aliases(here, argument...); }, arguments);
         });
     } else {
         on_cuda(stream, args...);
@@ -107,6 +109,8 @@ auto route_now(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda
         return cpu::op(s, args...); /* what on_cpu returns */    \
     }
 #endif
-#define TANDEM_ROUTE(op, ...) detail::route(#op, stream, TANDEM_ON_CPU(op), TANDEM_ON_CUDA(op), __VA_ARGS__)
+#define TANDEM_ROUTE_OR(op, on_aliases, ...) \
+    detail::route(#op, stream, TANDEM_ON_CPU(op), on_aliases, TANDEM_ON_CUDA(op), __VA_ARGS__)
+#define TANDEM_ROUTE(op, ...) TANDEM_ROUTE_OR(op, TANDEM_ON_CPU(op), __VA_ARGS__)
 #define TANDEM_ROUTE_NOW(op, ...) \
     detail::route_now(#op, stream, TANDEM_ON_CPU(op), TANDEM_ON_CUDA(op), __VA_ARGS__)
