@@ -235,6 +235,13 @@ function(tandem_test_again leaf)
   endif()
 endfunction()
 
+# The rig on which CUDA kernels run as C++ (tests/support/kernels_on_host.h), and how they and the rig are compiled.
+set(TANDEM_RIG fiber_switch.cpp guarded_memory.cpp kernel_clocks.cpp kernel_mutations.cpp kernel_races.cpp kernels_on_host.cpp kernels_on_host_barriers.cpp
+    kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp kernels_on_host_products.cpp tensor_core.cpp)
+list(TRANSFORM TANDEM_RIG PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
+set(TANDEM_ON_HOST_OPTIONS -Wno-unknown-pragmas -Wno-sign-conversion -fno-strict-aliasing -ffp-contract=off -Wno-maybe-uninitialized)
+set(TANDEM_ON_HOST_DEFINITION TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")  # what common/ops/cuda/portable.cuh includes
+
 # tandem_kernels_on_host(LEAF KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
 # fibers (tests/support/kernels_on_host.h), under a racecheck that takes the place of the thread sanitizer: without it
 # under the address sanitizer, and absent under the thread sanitizer.
@@ -248,17 +255,14 @@ function(tandem_kernels_on_host leaf)
     set(racecheck)
   endif()
   set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-    "-Wno-unknown-pragmas;-Wno-sign-conversion;-fno-strict-aliasing;-ffp-contract=off;-Wno-maybe-uninitialized;${racecheck}"
+    "${TANDEM_ON_HOST_OPTIONS};${racecheck}"
     SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
-  set(support fiber_switch.cpp guarded_memory.cpp kernel_clocks.cpp kernel_mutations.cpp kernel_races.cpp kernel_races_tsan.cpp kernels_on_host.cpp
-              kernels_on_host_barriers.cpp kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp kernels_on_host_products.cpp tensor_core.cpp)
-  list(TRANSFORM support PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
+  set(support ${TANDEM_RIG} ${CMAKE_SOURCE_DIR}/tests/support/kernel_races_tsan.cpp)
   set_source_files_properties(${support} PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
-  # What common/ops/cuda/portable.cuh includes in the place of CUDA's header.
   tandem_test_name(${leaf} name)
-  target_compile_definitions(${name}.computes PRIVATE TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")
+  target_compile_definitions(${name}.computes PRIVATE ${TANDEM_ON_HOST_DEFINITION})
 endfunction()
 
 if(TANDEM_TESTS)
