@@ -115,7 +115,22 @@ void check_of_rows(const char* op, const char* name, const Tensor& tensor, const
     detail::check_dtype(op, name, tensor, DType::float32);
 }
 
+void check_writes(const char* op, const Stream& stream, const Tensor& out, const ForwardWrites& writes) {
+    const bool rounds = writes.rounded.defined();
+    if (writes.merge || rounds) detail::check_dtype(op, "out", out, DType::float32);
+    if (!rounds) return;
+    detail::check_shape(op, "rounded", writes.rounded, out.shape());
+    detail::check_dtype(op, "rounded", writes.rounded, DType::bfloat16);
+    detail::check_device(op, stream.device(), writes.rounded);
+}
+
 }  // namespace
+
+// Found by the way to the backend (dispatch.h).
+static ForwardWrites aliased(ForwardWrites writes) {
+    writes.rounded = host_alias(writes.rounded);
+    return writes;
+}
 
 std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens, bool causal) {
     std::vector<AttentionSegment> result;
@@ -131,12 +146,15 @@ std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& c
 }
 
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
-                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
+                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse,
+                       ForwardWrites writes) {
     constexpr const char* kOp = "attention_forward";
     check_segments(kOp, q, k, v, segments);
     check_out(kOp, q, out);
     check_of_rows(kOp, "lse", lse, q);
-    TANDEM_ROUTE_OR(attention_forward, detail::aliased_attention.forward, q, k, v, segments, scale, out, lse);
+    check_writes(kOp, stream, out, writes);
+    TANDEM_ROUTE_OR(attention_forward, detail::aliased_attention.forward, q, k, v, segments, scale, out, lse,
+                    writes);
 }
 
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta) {
@@ -166,25 +184,6 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
     detail::check_dtype(kOp, "dv", dv, DType::float32);
     TANDEM_ROUTE_OR(attention_backward, detail::aliased_attention.backward, dout, q, k, v, lse, delta,
                     segments, scale, dq, dk, dv, writes);
-}
-
-void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
-                     Tensor out, Tensor lse) {
-    constexpr const char* kOp = "attention_merge";
-    detail::check_ndim(kOp, "out", out, 3);
-    detail::check_dtype(kOp, "out", out, DType::float32);
-    detail::check_dtype(kOp, "lse", lse, DType::float32);
-    detail::check_shape(kOp, "lse", lse, {out.dim(1), out.dim(0)});
-    detail::check_ndim(kOp, "block_out", block_out, 3);
-    detail::check_dtype(kOp, "block_out", block_out, DType::float32);
-    detail::check_shape(kOp, "block_out", block_out, {block_out.dim(0), out.dim(1), out.dim(2)});
-    detail::check_dtype(kOp, "block_lse", block_lse, DType::float32);
-    detail::check_shape(kOp, "block_lse", block_lse, {out.dim(1), block_out.dim(0)});
-    require(row_begin >= 0 && block_out.dim(0) <= out.dim(0) - row_begin, [&] {
-        return fmt::format("{}: rows {} + {} are outside out {}", kOp, row_begin, block_out.dim(0),
-                           to_string(out.shape()));
-    });
-    TANDEM_ROUTE(attention_merge, block_out, block_lse, row_begin, out, lse);
 }
 
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,

@@ -26,12 +26,21 @@ struct AttentionSegment {
 std::vector<AttentionSegment> packed_segments(const std::vector<std::int32_t>& cu_seqlens,
                                               bool causal = true);
 
+// What attention_forward does with its results. Both need a float32 out.
+struct ForwardWrites {
+    // out and lse hold the results of the same queries over other keys: those over this call's keys are merged
+    // into them, weighted by log-sum-exp. Rows that see no key, or are in no segment, stay as they are.
+    bool merge = false;
+    // bfloat16, shaped as out, or none: gets what out holds then, rounded; of rows in segments alone when merging.
+    Tensor rounded = {};
+};
+
 // q [q_rows, heads, head_dim], k and v [k_rows, kv_heads, head_dim], float32 or bfloat16; heads is a multiple
-// of kv_heads. out like q (or float32: then nothing is rounded, which ring merging needs), lse [heads,
-// q_rows] float32, natural log. Rows of q in no segment get out = 0, lse = -inf. The values of a row do not
-// depend on what else is in the call.
+// of kv_heads. out like q (or float32: then nothing is rounded), lse [heads, q_rows] float32, natural log. Rows
+// of q in no segment get out = 0, lse = -inf. The values of a row do not depend on what else is in the call.
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
-                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse);
+                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse,
+                       ForwardWrites writes = {});
 
 // delta[heads, q_rows] = rowsum(dout * out), float32: the term that the backward of every block shares.
 void attention_delta(Stream& stream, const Tensor& dout, const Tensor& out, Tensor delta);
@@ -49,12 +58,6 @@ struct GradientWrites {
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes = {});
-
-// Merges a block into a running result: rows [row_begin, row_begin + block rows) of out and lse (float32)
-// become the average of themselves and the block, weighted by log-sum-exp. Both -inf leaves out = 0 and
-// lse = -inf (no NaN).
-void attention_merge(Stream& stream, const Tensor& block_out, const Tensor& block_lse, std::int64_t row_begin,
-                     Tensor out, Tensor lse);
 
 // Attention of one new token of each sequence over a paged KV cache. q [batch, heads, head_dim];
 // k_cache, v_cache [pages, page_size, kv_heads, head_dim]; block_tables[b] lists the pages of sequence b; its
@@ -93,7 +96,6 @@ void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor&
 TANDEM_BACKENDS(attention_forward)
 TANDEM_BACKENDS(attention_delta)
 TANDEM_BACKENDS(attention_backward)
-TANDEM_BACKENDS(attention_merge)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&,
                 const std::vector<std::vector<std::int32_t>>&)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&, const Tensor&)

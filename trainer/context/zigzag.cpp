@@ -35,28 +35,18 @@ class ZigzagContext final : public ContextParallel {
     }
 
     void forward(ContextSaved& saved, float scale) override {
-        const Shape& shape = saved.q.shape();
-        Tensor out = Tensor::empty(compute_, shape, DType::float32, "activations");
-        Tensor block = Tensor::empty(compute_, shape, DType::float32, "activations");
-        Tensor block_lse = empty_row_scalars(saved.q);
+        const Tensor out = empty_f32(compute_, saved.q);
+        const bool rounds = saved.q.dtype() != DType::float32;
+        saved.out = rounds ? Tensor::empty(compute_, saved.q.shape(), saved.q.dtype(), "activations") : out;
         saved.lse = empty_row_scalars(saved.q);
         KeyRing ring(*this, saved);
         for (int step = 0; step < cp_.size(); ++step) {
             const KeyValue kv = ring.begin_step(step);
-            if (step == 0) {
-                ops::attention_forward(compute_, saved.q, kv[0], kv[1], causal_, scale, out, saved.lse);
-            } else {
-                ops::attention_forward(compute_, saved.q, kv[0], kv[1], segments(step), scale, block,
-                                       block_lse);
-                ops::attention_merge(compute_, block, block_lse, 0, out, saved.lse);
-            }
+            // The last steps of the first chunks, and of the second ones.
+            const bool last = step == cp_.rank() || step + 1 == cp_.size();
+            ops::attention_forward(compute_, saved.q, kv[0], kv[1], segments(step), scale, out, saved.lse,
+                                   {.merge = step > 0, .rounded = rounds && last ? saved.out : Tensor()});
             ring.end_step();
-        }
-        if (saved.q.dtype() == DType::float32) {
-            saved.out = out;
-        } else {
-            saved.out = Tensor::empty(compute_, shape, saved.q.dtype(), "activations");
-            ops::cast(compute_, out, saved.out);
         }
     }
 

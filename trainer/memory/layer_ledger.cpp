@@ -63,11 +63,9 @@ void LayerLedger::attend(AttentionSaved& saved) {
         return;
     }
     const Block out = wide(queries);
-    const Block block = wide(queries);
-    const Block block_lse = wide(rows_ * heads_);
+    saved.out = narrow() ? compute(queries) : out;
     saved.lse = wide(rows_ * heads_);
     const Block ring = compute(4 * keys);
-    saved.out = narrow() ? compute(queries) : out;
 }
 
 Block LayerLedger::attention(const Block& x, AttentionSaved& saved) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "tests/gpu/ops/rig.h"
@@ -42,7 +41,7 @@ TEST(GpuAttention, ForwardAndBackward) {
         const Tensor q = random(q_shape, 1), k = random(k_shape, 2), v = random(k_shape, 3);
         const Tensor dout = random(q_shape, 4);
         compare({{q}, {k}, {v}, {random(q_shape, 9)}, {random({c.heads, c.q_rows}, 9), true}},
-                BOTH(attention_forward(s, t[0], t[1], t[2], c.segments, scale, t[3], t[4])));
+                BOTH(attention_forward(s, t[0], t[1], t[2], c.segments, scale, t[3], t[4], {})));
         Stream cpu = Stream::make_inline();
         Tensor out = zeros(q_shape), lse = zeros({c.heads, c.q_rows}), delta = zeros({c.heads, c.q_rows});
         ops::attention_forward(cpu, q, k, v, c.segments, scale, out, lse);
@@ -62,21 +61,6 @@ TEST(GpuAttention, ForwardAndBackward) {
                         BOTH(attention_backward(s, t[0], t[1], t[2], t[3], t[4], t[5], c.segments, scale,
                                                 t[6], t[7], t[8], {})));
     }
-}
-
-TEST(GpuAttention, Merge) {
-    const std::int64_t rows = 5, all = 9, heads = 3, dim = 24;
-    Tensor block_lse = random({heads, rows}, 2), lse = random({heads, all}, 4);
-    for (const std::size_t none : {0u, 7u}) {
-        block_lse.values<float>()[none] = -std::numeric_limits<float>::infinity();
-    }
-    lse.values<float>()[3] = -std::numeric_limits<float>::infinity();
-    lse.values<float>()[2 * 9 + 6] = -std::numeric_limits<float>::infinity();
-    compare({{random({rows, heads, dim}, 1), true},
-             {block_lse, true},
-             {random({all, heads, dim}, 3), true},
-             {lse, true}},
-            BOTH(attention_merge(s, t[0], t[1], 3, t[2], t[3])));
 }
 
 TEST(GpuAttention, PagedDecode) {
@@ -145,7 +129,8 @@ TEST(GpuAttention, ARowKnowsNotHowItsSequenceIsCut) {
         Tensor out = to_tested(with_dtype(zeros({end - begin, 2, head_dim}), DType::bfloat16));
         Tensor lse = to_tested(zeros({2, end - begin}));
         tested::attention_forward(tested_stream(), there_q.rows(begin, end - begin), there_k.reshape(keys),
-                                  there_v.reshape(keys), {{0, end - begin, 0, end, true}}, scale, out, lse);
+                                  there_v.reshape(keys), {{0, end - begin, 0, end, true}}, scale, out, lse,
+                                  {});
         return to_host(out);
     };
     const Tensor whole = forward(0, rows);

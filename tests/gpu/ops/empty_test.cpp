@@ -27,7 +27,7 @@ TEST(GpuEmpty, RowsOfNothing) {
     compare({{none}, {random({3, 16}, 2), true}}, BOTH(embedding_backward(s, t[0], no_ids, t[1])));
     compare({{heads}, {heads}, {zeros({2, 0}), true}}, BOTH(attention_delta(s, t[0], t[1], t[2])));
     compare({{heads}, {heads}, {heads}, {heads}, {zeros({2, 0}), true}},
-            BOTH(attention_forward(s, t[0], t[1], t[2], {}, 1.0f, t[3], t[4])));
+            BOTH(attention_forward(s, t[0], t[1], t[2], {}, 1.0f, t[3], t[4], {})));
 }
 
 TEST(GpuEmpty, BytesOfNothing) {

@@ -11,6 +11,7 @@
 #include "common/ops/cpu/attention/pack.h"
 #include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
+#include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::cpu {
 namespace {
@@ -29,8 +30,13 @@ struct Inputs {
     float scale;
 };
 
+struct Outputs {
+    Tensor out, lse;
+    ForwardWrites writes;
+};
+
 void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_t head,
-                  const detail::PackedKeys& keys, const Tensor& out, const Tensor& lse) {
+                  const detail::PackedKeys& keys, const Outputs& to) {
     const AttentionShape& s = in.shape;
     const detail::AttentionKernels& kernels = detail::attention_kernels();
     QueryTile tile = detail::make_tile(s.width);
@@ -61,37 +67,48 @@ void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_
         }
         for (std::int64_t row = 0; row < rows; ++row) {
             const std::int64_t at = begin + row;
-            const float value = detail::finish_tile_row(tile, row, s.width, out,
-                                                        (at * s.heads + head) * s.head_dim, s.head_dim);
-            lse.data<float>()[head * s.q_rows + at] = value;
+            const std::int64_t offset = (at * s.heads + head) * s.head_dim;
+            float& lse = to.lse.data<float>()[head * s.q_rows + at];
+            if (to.writes.merge) {
+                detail::merge_tile_row(tile, row, s.width, to.out.data<float>() + offset, s.head_dim, lse);
+            } else {
+                lse = detail::finish_tile_row(tile, row, s.width, to.out, offset, s.head_dim);
+            }
+            if (!to.writes.rounded.defined()) continue;
+            detail::narrow(to.out.data<float>() + offset, to.writes.rounded.data<bfloat16>() + offset,
+                           s.head_dim);
         }
     }
 }
 
 // Rows in no segment.
 void clear_uncovered(const std::vector<AttentionSegment>& segments, const AttentionShape& s,
-                     const Tensor& out, const Tensor& lse) {
+                     const Outputs& to) {
     std::vector<char> covered(static_cast<std::size_t>(s.q_rows), 0);
     for (const AttentionSegment& segment : segments) {
         std::fill_n(covered.begin() + segment.q_begin, segment.q_len, char{1});
     }
-    const std::size_t row_bytes = static_cast<std::size_t>(s.heads * s.head_dim) * dtype_size(out.dtype());
     for (std::int64_t row = 0; row < s.q_rows; ++row) {
         if (covered[static_cast<std::size_t>(row)]) continue;
-        std::memset(out.raw() + static_cast<std::size_t>(row) * row_bytes, 0, row_bytes);
+        for (const Tensor& tensor : {to.out, to.writes.rounded}) {
+            if (!tensor.defined()) continue;
+            const Tensor rows = tensor.rows(row, 1);
+            std::memset(rows.raw(), 0, rows.bytes());
+        }
         for (std::int64_t head = 0; head < s.heads; ++head)
-            lse.data<float>()[head * s.q_rows + row] = -kInfinity;
+            to.lse.data<float>()[head * s.q_rows + row] = -kInfinity;
     }
 }
 
 }  // namespace
 
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
-                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse) {
+                       const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse,
+                       ForwardWrites writes) {
     const AttentionShape shape = detail::attention_shape(q, k);
-    stream.enqueue([in = Inputs{q, k, v, shape, scale}, segments, out, lse] {
+    stream.enqueue([in = Inputs{q, k, v, shape, scale}, segments, to = Outputs{out, lse, writes}] {
         const AttentionShape& s = in.shape;
-        clear_uncovered(segments, s, out, lse);
+        if (!to.writes.merge) clear_uncovered(segments, s, to);
         const std::int64_t items = static_cast<std::int64_t>(segments.size()) * s.kv_heads;
         detail::parallel_for(items, [&](std::int64_t item) {
             const AttentionSegment& segment = segments[static_cast<std::size_t>(item / s.kv_heads)];
@@ -99,7 +116,7 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
             thread_local Scratch scratch;
             const detail::PackedKeys keys(in.k, in.v, segment.k_begin, segment.k_len, kv_head, s, scratch);
             for (std::int64_t g = 0; g < s.group; ++g) {
-                forward_head(in, segment, kv_head * s.group + g, keys, out, lse);
+                forward_head(in, segment, kv_head * s.group + g, keys, to);
             }
         });
     });

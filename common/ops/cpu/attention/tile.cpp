@@ -39,4 +39,17 @@ float finish_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t widt
     return sum == 0.0f ? -kInfinity : tile.max[row] + std::log(sum);
 }
 
+void merge_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, float* out,
+                    std::int64_t head_dim, float& lse) {
+    const float sum = tile.sum[row];
+    if (sum == 0.0f) return;
+    const float added_lse = tile.max[row] + std::log(sum);
+    const float most = std::max(added_lse, lse);
+    const float before = std::exp(lse - most), added = std::exp(added_lse - most);
+    const float both = before + added;
+    const float* acc = tile.acc + row * width;
+    for (std::int64_t d = 0; d < head_dim; ++d) out[d] = (out[d] * before + acc[d] * (added / sum)) / both;
+    lse = most + std::log(both);
+}
+
 }  // namespace tandem::ops::detail

@@ -22,5 +22,9 @@ void start_tile(QueryTile& tile, std::int64_t rows, std::int64_t width);
 // Writes row `row` of the tile to element `offset` of out: acc / sum. Returns the log-sum-exp.
 float finish_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, const Tensor& out,
                       std::int64_t offset, std::int64_t head_dim);
+// Merges the row, weighted by log-sum-exp, into a result over other keys, out [head_dim] and lse; a row that saw
+// no key changes nothing.
+void merge_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, float* out,
+                    std::int64_t head_dim, float& lse);
 
 }  // namespace tandem::ops::detail

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "common/ops/cuda/attention/row_law.cuh"
 #include "common/ops/cuda/attention/tile_fp32.cuh"
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/shared/exp.h"
@@ -42,7 +43,7 @@ __device__ __forceinline__ float sum16(float x) {
 // Grid: (tile of queries, head); the tiles with the most keys, a segment's last, come first.
 template <int kDim>
 __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
-    forward_fp32_kernel(AttentionInputs in, std::int64_t tiles, Elements out, float* lse) {
+    forward_fp32_kernel(AttentionInputs in, std::int64_t tiles, ForwardOut out, float* lse) {
     TANDEM_DYNAMIC_SHARED(memory);
     float* const q = reinterpret_cast<float*>(memory);
     float* const kv = q + kForwardTile * (kDim + 4);
@@ -111,24 +112,37 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
 #pragma unroll
     for (int i = 0; i < kForwardRows; ++i) {
         const std::int64_t row = ty * kForwardRows + i;
-        if (row >= rows) continue;
         const std::int64_t at = s.q_begin + first + row;
-        const float factor = sum[i] == 0.0f ? 0.0f : 1.0f / sum[i];
-        if (tx == 0) lse[head * in.q_rows + at] = sum[i] == 0.0f ? -INFINITY : max[i] + logf(sum[i]);
+        float* const row_lse = lse + head * in.q_rows + at;
+        const bool writes_lse = tx == 0 && row < rows;
+        float result = sum[i] == 0.0f ? -INFINITY : max[i] + logf(sum[i]);
+        MergeWeights weights{0.0f, result_factor(sum[i])};
+        if (out.merge) {
+            float before = writes_lse ? *row_lse : -INFINITY;
+            before = __shfl_sync(kAllLanes, before, static_cast<int>(threadIdx.x) % 32 / 16 * 16);
+            weights = merge_result(before, result, sum[i]);
+            result = before;
+        }
+        if (writes_lse) *row_lse = result;
+        if (row >= rows) continue;
         const std::int64_t base = (at * in.heads + head) * in.head_dim;
 #pragma unroll
         for (int n = 0; n < kDim / 64; ++n) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const std::int64_t d = 4 * tx + 64 * n + e;
-                if (d < in.head_dim) store1(out, base + d, acc[i][n].v[e] * factor);
+                if (d >= in.head_dim) continue;
+                const float before = out.merge ? load1(out, base + d) : 0.0f;
+                const float value = weights(before, acc[i][n].v[e]);
+                store1(out, base + d, value);
+                if (out.rounded.data != nullptr) store1(out.rounded, base + d, value);
             }
         }
     }
 }
 
 inline void forward_fp32(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
-                         const Elements& out, float* lse) {
+                         const ForwardOut& out, float* lse) {
     const Tiling tiling = query_tiles(work, in, segments, kForwardTile);
     with_head_dim("attention_forward", in.head_dim, [&]<int kDim>() {
         work.launch(forward_fp32_kernel<kDim>, tiling.tiles() * in.heads, kTileThreads,

@@ -39,7 +39,7 @@ struct ForwardWork {
     AttentionInputs in;
     std::int64_t tiles;
     float c;  // see row_law.cuh
-    Elements out;
+    ForwardOut out;
     float* lse;  // or none
     Parking parking;
     const std::int32_t* pages;  // of paged keys; a segment's from its k_begin on
@@ -285,38 +285,81 @@ struct ForwardSums {
         }
     }
     // The rows' results; `row` is the lane's first one.
-    template <bool kBfloat16>
     __device__ __forceinline__ void store(const ForwardTile& tile, int row, const ForwardWork& work) const {
+        MergeWeights weights[Shape::kSlices][2];
+        finish_rows(weights, tile, row, work);
         const AttentionInputs& in = work.in;
-        const std::int64_t head = blockIdx.x % in.heads;
-        const int lane_column = static_cast<int>(threadIdx.x) % 4 * 2;
         const int head_dim = static_cast<int>(in.head_dim);
 #pragma unroll
         for (int i = 0; i < Shape::kSlices; ++i) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 if (row + 16 * i + 8 * h >= tile.rows) continue;
-                const std::int64_t at = tile.q_row + row + 16 * i + 8 * h;
-                const float factor = result_factor(rows[i].sum[h]);
-                if (lane_column == 0 && work.lse != nullptr)
-                    work.lse[head * in.q_rows + at] = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
-                std::byte* const to =
-                    work.out.data + ((at * in.heads + head) * head_dim + lane_column) * (kBfloat16 ? 2 : 4);
-#pragma unroll
-                for (int n = 0; n < Shape::kDim / 8; ++n) {
-                    const float a = times(values[i][n][2 * h], factor);
-                    const float b = times(values[i][n][2 * h + 1], factor);
-                    if (8 * n < head_dim) store_two<kBfloat16>(to + 8 * n * (kBfloat16 ? 2 : 4), a, b);
+                const std::int64_t at =
+                    ((tile.q_row + row + 16 * i + 8 * h) * in.heads + blockIdx.x % in.heads) * head_dim +
+                    threadIdx.x % 4 * 2;
+                if (work.out.is_bfloat16) {
+                    store_row(work.out, at, head_dim, values[i], h, weights[i][h].part);
+                } else {
+                    merge_row(work.out, at, head_dim, values[i], h, weights[i][h]);
                 }
             }
         }
     }
-    template <bool kBfloat16>
-    __device__ static __forceinline__ void store_two(std::byte* to, float a, float b) {
-        if constexpr (kBfloat16) {
-            *reinterpret_cast<std::uint32_t*>(to) = bfloat16_pair(a, b);
-        } else {
-            store_pair(to, {{shared::bits_of(a), shared::bits_of(b)}});
+    // Writes their lse; what their values count in the results, and what is there already.
+    __device__ __forceinline__ void finish_rows(MergeWeights (&weights)[Shape::kSlices][2],
+                                                const ForwardTile& tile, int row,
+                                                const ForwardWork& work) const {
+        const bool leads = threadIdx.x % 4 == 0;
+        const std::int64_t first = blockIdx.x % work.in.heads * work.in.q_rows + tile.q_row;
+#pragma unroll
+        for (int i = 0; i < Shape::kSlices; ++i) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int at = row + 16 * i + 8 * h;
+                const bool mine = leads && at < tile.rows && work.lse != nullptr;
+                float lse = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
+                weights[i][h] = {0.0f, result_factor(rows[i].sum[h])};
+                if (work.out.merge) {
+                    float before = mine ? work.lse[first + at] : -INFINITY;
+                    before = __shfl_sync(kAllLanes, before, static_cast<int>(threadIdx.x) % 32 / 4 * 4);
+                    weights[i][h] = merge_result(before, lse, rows[i].sum[h]);
+                    lse = before;
+                }
+                if (mine) work.lse[first + at] = lse;
+            }
+        }
+    }
+    using RowValues = float[Shape::kDim / 8][4];
+    __device__ static __forceinline__ void store_row(const Elements& out, std::int64_t at, int head_dim,
+                                                     const RowValues& values, int h, float factor) {
+        std::byte* const to = out.data + at * 2;
+#pragma unroll
+        for (int n = 0; n < Shape::kDim / 8; ++n) {
+            const float a = times(values[n][2 * h], factor), b = times(values[n][2 * h + 1], factor);
+            if (8 * n < head_dim) *reinterpret_cast<std::uint32_t*>(to + 16 * n) = bfloat16_pair(a, b);
+        }
+    }
+    __device__ static __forceinline__ void merge_row(const ForwardOut& out, std::int64_t at, int head_dim,
+                                                     const RowValues& values, int h,
+                                                     const MergeWeights& weights) {
+        std::byte* const to = out.data + at * 4;
+        std::byte* const rounded = out.rounded.data + at * 2;
+        Pair before[Shape::kDim / 8] = {};
+        if (out.merge) {
+#pragma unroll
+            for (int n = 0; n < Shape::kDim / 8; ++n) {
+                if (8 * n < head_dim) before[n] = load_pair(to + 32 * n);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < Shape::kDim / 8; ++n) {
+            if (8 * n >= head_dim) continue;
+            const float a = weights(shared::float_of(before[n].w[0]), values[n][2 * h]);
+            const float b = weights(shared::float_of(before[n].w[1]), values[n][2 * h + 1]);
+            store_pair(to + 32 * n, {{shared::bits_of(a), shared::bits_of(b)}});
+            if (out.rounded.data != nullptr)
+                *reinterpret_cast<std::uint32_t*>(rounded + 16 * n) = bfloat16_pair(a, b);
         }
     }
 };
@@ -402,25 +445,21 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
         sums.merge(work.parking.places + room * Shape::kPlaceQuads + threadIdx.x);
         work.parking.give_back(room);
     }
-    if (work.out.is_bfloat16) {
-        sums.template store<true>(tile, lane_row(), work);
-    } else {
-        sums.template store<false>(tile, lane_row(), work);
-    }
+    sums.store(tile, lane_row(), work);
 }
 
 // Whether the kernel can do it. Positions of a segment are counted in 32 bits, and a scale of 0 would make NaN
 // of the scores of keys that are not seen.
 inline bool by_tensor_cores(const AttentionInputs& in, const std::vector<AttentionSegment>& segments,
-                            const Elements& out) {
+                            const ForwardOut& out) {
     return in.q.is_bfloat16 && in.k.is_bfloat16 && in.v.is_bfloat16 && in.q.vector && in.k.vector &&
-           in.v.vector && out.vector && in.head_dim <= 256 && in.scale > 0.0f &&
-           longest(segments) < kDividends / 2;
+           in.v.vector && out.vector && (out.rounded.data == nullptr || out.rounded.vector) &&
+           in.head_dim <= 256 && in.scale > 0.0f && longest(segments) < kDividends / 2;
 }
 
 template <template <int, int, int> typename Source, bool kHopper = false>
 void forward_mma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
-                 const Elements& out, float* lse, const std::int32_t* pages = nullptr,
+                 const ForwardOut& out, float* lse, const std::int32_t* pages = nullptr,
                  shared::Divider page = {}) {
     with_mma_head_dim(in.head_dim, [&]<int kDim>() {
         using Shape = ForwardShape<kDim, kHopper ? kHopperCadence<kDim> : kCadence>;

@@ -219,11 +219,7 @@ struct ForwardWalk {
             for (int j = 1; j < shared.tile.key_tiles; ++j) turn(j);
             last();
         }
-        if (work.forward.out.is_bfloat16) {
-            sums.template store<true>(shared.tile, row(), work.forward);
-        } else {
-            sums.template store<false>(shared.tile, row(), work.forward);
-        }
+        sums.store(shared.tile, row(), work.forward);
     }
 };
 
@@ -264,7 +260,7 @@ __global__ void __launch_bounds__(Shape::kBlockThreads, 1)
 
 // k_rows: of k and v.
 inline void forward_wgmma(Work& work, AttentionInputs in, const std::vector<AttentionSegment>& segments,
-                          std::int64_t k_rows, const Elements& out, float* lse) {
+                          std::int64_t k_rows, const ForwardOut& out, float* lse) {
     with_mma_head_dim(in.head_dim, [&]<int kDim>() {
         using Shape = ForwardWgmmaShape<kDim>;
         using Keys = typename Shape::Keys;

@@ -45,7 +45,7 @@ Elements gathered(Work& work, const Elements& cache, const std::vector<std::int3
 
 // Without tensor cores, over a packed copy of the keys and values.
 void prefill_fp32(Work& work, AttentionInputs in, const std::vector<PagedSegment>& pieces,
-                  std::int64_t page_size, const Elements& out) {
+                  std::int64_t page_size, const ForwardOut& out) {
     std::vector<std::int32_t> slots;
     for (const PagedSegment& piece : pieces) {
         for (std::int64_t i = 0; i < piece.k_len; ++i) {
@@ -66,7 +66,7 @@ void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_ca
     Work work(stream, "paged_attention_prefill");
     const AttentionInputs in = attention_inputs(q, k_cache, v_cache, scale);
     const std::int64_t page_size = k_cache.dim(1);
-    const Elements to = elements(out, in.head_dim);
+    const ForwardOut to{elements(out, in.head_dim), false, {}};
     require(k_cache.dim(0) * page_size < kDividends,
             "paged_attention_prefill: a cache of {} positions on a GPU; it must have fewer than {} there",
             k_cache.dim(0) * page_size, kDividends);

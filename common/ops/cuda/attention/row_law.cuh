@@ -105,4 +105,16 @@ __device__ __forceinline__ float log_sum_exp(float max, float sum) {
     return sum == 0.0f ? -INFINITY : fused(max, kLn2, logf(sum));
 }
 
+// Merges a row's sums into its result over other keys, whose lse this is: what that result and the values count.
+// A row that saw no key changes nothing.
+__device__ __forceinline__ MergeWeights merge_result(float& lse, float lse_of_sums, float sum) {
+    if (sum == 0.0f) return {1.0f, 0.0f};
+    const float most = fmaxf(lse, lse_of_sums);
+    const float before = fast_exp2(times(plus(lse, -most), kLog2E));
+    const float added = fast_exp2(times(plus(lse_of_sums, -most), kLog2E));
+    const float both = plus(before, added);
+    lse = plus(most, logf(both));
+    return {before / both, added / times(both, sum)};
+}
+
 }  // namespace tandem::ops::TANDEM_KERNELS

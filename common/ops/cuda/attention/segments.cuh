@@ -57,6 +57,12 @@ struct Tiling {
     }
 };
 
+// Where the forward's results go (ForwardWrites of attention.h).
+struct ForwardOut : Elements {
+    bool merge = false;
+    Elements rounded = {};  // of bfloat16, or none
+};
+
 AttentionInputs attention_inputs(const Tensor& q, const Tensor& k, const Tensor& v, float scale);
 
 // The longest side of a segment.

@@ -9,7 +9,7 @@ HostOutputs host_forward(const HostCase& c, DType out_dtype) {
     Tensor out = to_tested(testing::random_tensor(generator, c.q.shape(), out_dtype));
     Tensor lse = to_tested(testing::random_tensor(generator, {c.dims.heads, c.dims.q_rows}));
     tested::attention_forward(tested_stream(), to_tested(c.q), to_tested(c.k), to_tested(c.v), c.segments,
-                              c.scale, out, lse);
+                              c.scale, out, lse, {});
     return {to_host(out), to_host(lse)};
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
 #include "tests/unit/common/ops/oracle.h"
 
@@ -59,6 +60,8 @@ std::vector<AttentionSegment> random_segments(std::mt19937& generator, const Att
 struct Outputs {
     Tensor out, lse;
 };
+
+const float kNothing = -std::numeric_limits<float>::infinity();
 
 Outputs forward(const Case& c, DType out_dtype = DType::float32) {
     Stream stream = Stream::make_inline();
@@ -189,15 +192,16 @@ TEST(Attention, BlocksMergeToTheWhole) {
     };
     const Tensor out = zeros(c.q.shape());
     const Tensor lse = zeros({4, 100});
-    for (float& value : lse.values<float>()) value = -std::numeric_limits<float>::infinity();
-    for (const auto& block : blocks) {
-        Case part = c;
-        part.segments = block;
-        const Outputs f = forward(part);
-        ops::attention_merge(stream, f.out, f.lse, 0, out, lse);
+    const Tensor rounded = zeros(c.q.shape(), DType::bfloat16);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        ops::attention_forward(stream, c.q, c.k, c.v, blocks[i], c.scale, out, lse,
+                               {.merge = i > 0, .rounded = rounded});
     }
     expect_close(out, to_doubles(whole.out), 1e-5, "merged out");
     expect_close(lse, to_doubles(whole.lse), 1e-5, "merged lse");
+    const Tensor narrowed = zeros(c.q.shape(), DType::bfloat16);
+    ops::cast(stream, out, narrowed);
+    testing::expect_same_bits(rounded, narrowed, "rounded");
 
     const Tensor dout = random_tensor(generator, c.q.shape());
     const Tensor delta = zeros({4, 100});
@@ -214,17 +218,29 @@ TEST(Attention, BlocksMergeToTheWhole) {
     expect_close(dv, wanted.dv, 2e-5, "dv", 5e-6);
 }
 
-TEST(Attention, MergeAtARowAndOfNothing) {
+// One key of one number: its value is the result.
+TEST(Attention, MergesRowsThatSeeKeys) {
     Stream stream = Stream::make_inline();
-    const float nothing = -std::numeric_limits<float>::infinity();
-    const Tensor out = Tensor::from<float>(std::vector<float>{0, 0, 5}, {3, 1, 1});
-    const Tensor lse = Tensor::from<float>(std::vector<float>{nothing, nothing, 1}, {1, 3});
-    const Tensor block = Tensor::from<float>(std::vector<float>{0, 7}, {2, 1, 1});
-    const Tensor block_lse = Tensor::from<float>(std::vector<float>{nothing, 1}, {1, 2});
-    ops::attention_merge(stream, block, block_lse, 1, out, lse);
-    EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{0, 0, 6}));
-    EXPECT_EQ(lse.data<float>()[1], nothing);
-    EXPECT_NEAR(lse.data<float>()[2], 1.0f + std::log(2.0f), 1e-6f);
+    const auto column = [](std::vector<float> values) {
+        const auto rows = static_cast<std::int64_t>(values.size());
+        return Tensor::from<float>(values, {rows, 1, 1});
+    };
+    const Tensor q = column({0, 0, 0, 0, 0}), k = column({1}), v = column({7});
+    const Tensor out = column({3, 0, 5, 0, 6});
+    const Tensor lse = Tensor::from<float>(std::vector<float>{2, kNothing, 0, kNothing, 1}, {1, 5});
+    const Tensor rounded = column({9, 9, 9, 9, 9});
+    const Tensor narrow = zeros({5, 1, 1}, DType::bfloat16);
+    ops::cast(stream, rounded, narrow);
+    // Rows 0 and 1 see nothing, 2 and 3 the key, 4 is in no segment.
+    ops::attention_forward(stream, q, k, v, {{0, 3, 0, 1, true}, {3, 1, 0, 1, true}}, 1.0f, out, lse,
+                           {.merge = true, .rounded = narrow});
+    EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{3, 0, 6, 7, 6}));
+    EXPECT_EQ(lse.to_vector<float>(), (std::vector<float>{2, kNothing, std::log(2.0f), 0, 1}));
+    EXPECT_EQ(to_doubles(narrow), (Doubles{3, 0, 6, 7, 9}));
+    // Written, the rows in no segment are nothing in both.
+    ops::attention_forward(stream, q, k, v, {{0, 3, 0, 1, true}}, 1.0f, out, lse, {.rounded = narrow});
+    EXPECT_EQ(to_doubles(narrow), (Doubles{0, 0, 7, 0, 0}));
+    EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{0, 0, 7, 0, 0}));
 }
 
 TEST(Attention, ThreadsGiveTheSameBits) {
@@ -263,6 +279,17 @@ TEST(Attention, RefusesWhatDoesNotFit) {
     EXPECT_THROW(run({}, zeros({5, 4, 8})), InvalidArgument);
     EXPECT_THROW(run({}, zeros({5, 3, 7})), InvalidArgument);
     EXPECT_THROW(run({}, zeros({5, 3, 8}, DType::bfloat16)), InvalidArgument);
+    const auto write = [&](const Tensor& to, const ops::ForwardWrites& writes) {
+        ops::attention_forward(stream, q, k, k, {}, 1.0f, to, lse, writes);
+    };
+    const Tensor narrow = zeros({4, 6, 8}, DType::bfloat16);
+    EXPECT_NO_THROW(write(out, {.merge = true, .rounded = narrow}));
+    EXPECT_THROW(write(out, {.rounded = out}), InvalidArgument);
+    EXPECT_THROW(write(out, {.rounded = zeros({4, 6, 7}, DType::bfloat16)}), InvalidArgument);
+    const Tensor narrow_q = zeros({4, 6, 8}, DType::bfloat16), narrow_k = zeros({5, 3, 8}, DType::bfloat16);
+    EXPECT_THROW(
+        ops::attention_forward(stream, narrow_q, narrow_k, narrow_k, {}, 1.0f, narrow, lse, {.merge = true}),
+        InvalidArgument);
     EXPECT_THROW(ops::packed_segments({0, 3, 2}), InvalidArgument);
     EXPECT_THROW(ops::paged_attention_decode(stream, q, zeros({2, 4, 3, 8}), zeros({2, 4, 3, 8}),
                                              {{0}, {1}, {2}, {0}}, {1, 1, 1, 1}, 1.0f, out),

@@ -47,7 +47,7 @@ TEST_P(HopperWithout, AttentionForward) {
     expect_none_survives([&] {
         Tensor out = in_bfloat16({rows, 1, 128}, 4), lse = zeros({1, rows});
         tested::attention_forward(tested_stream(), q, k, v,
-                                  {{0, 130, 0, 500, false}, {130, blind, 70, 5, true}}, 0.1f, out, lse);
+                                  {{0, 130, 0, 500, false}, {130, blind, 70, 5, true}}, 0.1f, out, lse, {});
         expect_numbers(out);
     });
 }
@@ -57,7 +57,7 @@ TEST_P(HopperWithout, AttentionForwardOfManyKeys) {
     const Tensor v = in_bfloat16({2100, 1, 64}, 3);
     expect_none_survives([&] {
         Tensor out = in_bfloat16({1, 1, 64}, 4), lse = zeros({1, 1});
-        tested::attention_forward(tested_stream(), q, k, v, {{0, 1, 0, 2100, true}}, 0.1f, out, lse);
+        tested::attention_forward(tested_stream(), q, k, v, {{0, 1, 0, 2100, true}}, 0.1f, out, lse, {});
         expect_numbers(out);
     });
 }

@@ -37,7 +37,7 @@ struct Layers {
         for (int i = 0; i < layers; ++i) {
             tested::rope(s, q, positions, rope);
             tested::rope(s, k, positions, rope);
-            tested::attention_forward(s, q, k, v, segments, 0.3f, out, lse);
+            tested::attention_forward(s, q, k, v, segments, 0.3f, out, lse, {});
         }
         for (int i = 0; i < layers; ++i) {
             tested::attention_backward(s, out, q, k, v, lse, lse, segments, 0.3f, dq, dk, dv, {});

@@ -129,7 +129,8 @@ TEST(LargeOnHost, KeysOfASegment) {
     Tensor lse = zeros({kHeads, 20}), delta = zeros({kHeads, 20}), out = bfloat16(q_shape, 5);
     Tensor there_lse = to_tested(random({kHeads, 20}, 6)), there_out = to_tested(out);
     ops::attention_forward(cpu, q, k.tensor, v.tensor, segments, 0.2f, out, lse);
-    tested::attention_forward(tested_stream(), q, k.tensor, v.tensor, segments, 0.2f, there_out, there_lse);
+    tested::attention_forward(tested_stream(), q, k.tensor, v.tensor, segments, 0.2f, there_out, there_lse,
+                              {});
     expect_close(there_out, out, 1.0 / 128);
     expect_close(there_lse, lse);
 

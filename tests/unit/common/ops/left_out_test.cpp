@@ -46,7 +46,7 @@ TEST(KernelsWithout, AttentionForward) {
     expect_none_survives({LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier}, [&] {
         Tensor out = in_bfloat16({rows, 1, 128}, 4), lse = zeros({1, rows});
         tested::attention_forward(tested_stream(), q, k, v,
-                                  {{0, 70, 0, 200, false}, {70, blind, 70, 5, true}}, 0.1f, out, lse);
+                                  {{0, 70, 0, 200, false}, {70, blind, 70, 5, true}}, 0.1f, out, lse, {});
     });
 }
 
@@ -56,7 +56,7 @@ TEST(KernelsWithout, AttentionForwardOfManyKeys) {
     const Tensor v = in_bfloat16({1030, 1, 64}, 3);
     expect_none_survives({LeftOut::block_barrier}, [&] {
         Tensor out = in_bfloat16({1, 1, 64}, 4), lse = zeros({1, 1});
-        tested::attention_forward(tested_stream(), q, k, v, {{0, 1, 0, 1030, true}}, 0.1f, out, lse);
+        tested::attention_forward(tested_stream(), q, k, v, {{0, 1, 0, 1030, true}}, 0.1f, out, lse, {});
     });
 }
 
