@@ -12,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/kernels_on_host.h"
+#include "tests/support/kernels_on_host_counts.h"
+
 extern "C" const char __executable_start[], __data_start[], _end[];  // by the linker
 
 namespace fibers::races {
@@ -21,6 +24,7 @@ constexpr std::uintptr_t kPageBytes = 4096;
 constexpr std::size_t kWords = kPageBytes / 4;
 constexpr std::size_t kCopyBytes = 16;
 constexpr std::size_t kMostPages = 8192;  // then the shadow begins anew
+constexpr std::size_t kFramesOfLaunch = 64 << 10;
 constexpr std::size_t kMostReports = 4;
 constexpr std::size_t kMostThreads = 1024;  // of a block
 
@@ -77,6 +81,7 @@ struct State {
     std::uint32_t launch_begin = 0, block_begin = 0, block_phase = 0, warp_phase = 0;
     std::uint16_t thread = 0;
     Range stack, dynamic_shared;
+    Range arguments;  // of the launch lie in frames of who launches
     const Range static_shared =
         range_of(__data_start, _end);  // of host variables kernels know only constants
     std::unordered_map<std::uintptr_t, std::unique_ptr<Page>> pages;
@@ -254,6 +259,13 @@ Access access_of(const void* code) {
     return {state().block_phase, state().warp_phase, code_of(code), state().thread};
 }
 
+// Not of what a GPU has in its constants and registers: the launch's arguments, the thread's number.
+void count(std::uintptr_t at, std::size_t bytes, Kind kind) {
+    if (state().arguments.holds(at) || range_of(&here(), &here() + 1).holds(at)) return;
+    if (kind != Kind::write) counts.bytes_read += static_cast<std::int64_t>(bytes);
+    if (kind != Kind::read) counts.bytes_written += static_cast<std::int64_t>(bytes);
+}
+
 bool is_shared(std::uintptr_t at) {
     return state().dynamic_shared.holds(at) || state().static_shared.holds(at);
 }
@@ -343,6 +355,8 @@ void begin_launch() {
     state().launch_begin = ++state().phase;
     state().reported.clear();
     state().reports.clear();
+    const auto* const frame = static_cast<const char*>(__builtin_frame_address(0));
+    state().arguments = range_of(frame, frame + kFramesOfLaunch);
 }
 
 void begin_block(const std::byte* shared, std::size_t shared_bytes, std::size_t threads) {
@@ -382,6 +396,7 @@ void touched(const void* pointer, std::size_t bytes, Kind kind, const void* code
     auto at = reinterpret_cast<std::uintptr_t>(pointer);
     if (state().stack.holds(at)) return;
     const bool shared = is_shared(at);
+    if (!shared) count(at, bytes, kind);
     const Access now = access_of(code);
     const bool words = at % 4 == 0 && bytes % 4 == 0;
     for (const std::uintptr_t end = at + bytes; at < end;) {

@@ -14,6 +14,7 @@
 #include "tests/support/fiber_switch.h"
 #include "tests/support/kernel_mutations.h"
 #include "tests/support/kernel_races.h"
+#include "tests/support/kernels_on_host_counts.h"
 #include "tests/support/kernels_on_host_rules.h"
 
 namespace fibers {
@@ -317,6 +318,7 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
     block().shared.resize(shared_bytes + kMostAligned);
     const auto address = reinterpret_cast<std::uintptr_t>(block().shared.data());
     block().shared_data = block().shared.data() + (kMostAligned + 16 - address % kMostAligned) % kMostAligned;
+    ++counts.launches;
     races::begin_launch();
     std::string failed;
     try {

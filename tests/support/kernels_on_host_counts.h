@@ -12,6 +12,10 @@ struct Counts {
     std::int64_t bank_conflicts = 0;  // turns that these took beyond one a matrix
     std::int64_t copies = 0;          // of 16 bytes, ahead
     std::int64_t arrivals_left = 0;   // at named barriers, when blocks ended
+    std::int64_t launches = 0;
+    // Bytes of global memory, by instrumented kernels' loads and stores (kernel_races.h) and their copies ahead.
+    std::int64_t bytes_read = 0;
+    std::int64_t bytes_written = 0;
 };
 extern thread_local constinit Counts counts;  // for the instructions
 

@@ -1,10 +1,8 @@
 // Attention over blocks of keys, each merged into the result of those before: whatever their order, it is the
 // attention over all of them.
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "tests/gpu/ops/rig.h"
 #if defined(TANDEM_KERNELS_ON_HOST)
@@ -70,8 +68,8 @@ void expect_rounded(const Outputs& found, const Block& block) {
     EXPECT_EQ(std::memcmp(found.rounded.raw(), wanted.raw(), wanted.bytes()), 0) << "rounded";
 }
 
-// In every order, at most twice as far from float32 on the CPU as attention over all keys at once.
-void expect_whole(const Problem& p) {
+// In some orders, at most twice as far from float32 on the CPU as attention over all keys at once.
+void expect_whole(const Problem& p, const std::vector<std::vector<std::size_t>>& orders) {
     Stream cpu = Stream::make_inline();
     const Shape row_scalars = {p.heads, p.q.dim(0)};
     const auto wide = [](const Tensor& tensor) { return with_dtype(to_host(tensor), DType::float32); };
@@ -80,15 +78,13 @@ void expect_whole(const Problem& p) {
     Tensor once = not_numbers(p.q.shape()), once_lse = not_numbers(row_scalars);
     tested::attention_forward(tested_stream(), p.q, p.k, p.v, {p.whole}, p.scale, once, once_lse, {});
     const double allowed = 2.0 * farthest(to_host(once), out) + 1e-5;
-    std::vector<std::size_t> order(p.blocks.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    do {
+    for (const auto& order : orders) {
         SCOPED_TRACE(::testing::PrintToString(order));
         const Outputs found = merged(p, order);
         EXPECT_LE(farthest(found.out, out), allowed);
         expect_close(found.lse, lse);
         expect_rounded(found, p.blocks[order.back()]);
-    } while (std::next_permutation(order.begin(), order.end()));
+    }
 }
 
 Tensor there(Shape shape, std::uint64_t seed, DType dtype) {
@@ -106,7 +102,7 @@ Problem make_problem(std::int64_t rows, std::int64_t keys, std::int64_t head_dim
 // Causal attention in three blocks of keys. Rows before a block's keys are in its segments and see nothing, or
 // are in no segment.
 Problem causal_blocks(std::int64_t head_dim, DType dtype, bool blind) {
-    constexpr std::int64_t kKeys = 50, kRows = 3 * kKeys;
+    constexpr std::int64_t kKeys = 45, kRows = 3 * kKeys;
     Problem p = make_problem(kRows, kRows, head_dim, dtype);
     p.whole = {0, kRows, 0, kRows, true};
     for (std::int64_t first = 0; first < kRows; first += kKeys) {
@@ -129,23 +125,30 @@ void on_every_device(const std::function<void()>& check) {
 #endif
 }
 
-TEST(GpuAttentionMerge, InEveryOrder) {
-    for (const std::int64_t head_dim : {64, 80, 96, 128, 256}) {
-        for (const bool blind : {true, false}) {
-            SCOPED_TRACE(std::to_string(head_dim) + (blind ? ", rows that see nothing" : ""));
-            on_every_device([&] { expect_whole(causal_blocks(head_dim, DType::bfloat16, blind)); });
-        }
-    }
+const std::vector<std::vector<std::size_t>> kEveryOrder = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                                           {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+
+// As in the ring; and with what the most rows see at the end.
+const std::vector<std::vector<std::size_t>> kTwoOrders = {{1, 0, 2}, {2, 1, 0}};
+
+void check_causal(std::int64_t head_dim, DType dtype, bool blind) {
+    SCOPED_TRACE(std::to_string(head_dim) + (blind ? ", rows that see nothing" : ""));
+    expect_whole(causal_blocks(head_dim, dtype, blind), head_dim == 64 ? kEveryOrder : kTwoOrders);
+}
+
+TEST(GpuAttentionMerge, OnTensorCores) {
+    on_every_device([] {
+        for (const bool blind : {true, false}) check_causal(64, DType::bfloat16, blind);
+        for (const std::int64_t head_dim : {80, 96, 128, 256})
+            check_causal(head_dim, DType::bfloat16, head_dim % 64 == 0);
+    });
 }
 
 TEST(GpuAttentionMerge, WithoutTensorCores) {
-    for (const std::int64_t head_dim : {7, 64, 128, 256}) {
-        for (const bool blind : {true, false}) {
-            SCOPED_TRACE(std::to_string(head_dim) + (blind ? ", rows that see nothing" : ""));
-            expect_whole(causal_blocks(head_dim, DType::float32, blind));
-        }
-    }
-    expect_whole(causal_blocks(7, DType::bfloat16, true));
+    for (const bool blind : {true, false}) check_causal(64, DType::float32, blind);
+    for (const std::int64_t head_dim : {7, 128, 256})
+        check_causal(head_dim, DType::float32, head_dim % 64 == 0);
+    check_causal(7, DType::bfloat16, true);
 }
 
 // Blocks of several parts (row_law.cuh).
@@ -154,7 +157,7 @@ TEST(GpuAttentionMerge, BlocksOfManyKeys) {
         Problem p = make_problem(5, 2300, 64, DType::bfloat16);
         p.whole = {0, 5, 0, 2300, false};
         p.blocks = {{{0, 5, 0, 1100, false}}, {{0, 5, 1100, 1200, false}}};
-        expect_whole(p);
+        expect_whole(p, {{1, 0}});
     });
 }
 

@@ -118,8 +118,7 @@ __global__ void __launch_bounds__(kTileThreads, kDim == 256 ? 1 : 2)
         float result = sum[i] == 0.0f ? -INFINITY : max[i] + logf(sum[i]);
         MergeWeights weights{0.0f, result_factor(sum[i])};
         if (out.merge) {
-            float before = writes_lse ? *row_lse : -INFINITY;
-            before = __shfl_sync(kAllLanes, before, static_cast<int>(threadIdx.x) % 32 / 16 * 16);
+            float before = sum16(writes_lse ? *row_lse : 0.0f);  // for all who have some of the row
             weights = merge_result(before, result, sum[i]);
             result = before;
         }

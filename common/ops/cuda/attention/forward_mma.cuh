@@ -314,19 +314,23 @@ struct ForwardSums {
         const std::int64_t first = blockIdx.x % work.in.heads * work.in.q_rows + tile.q_row;
 #pragma unroll
         for (int i = 0; i < Shape::kSlices; ++i) {
+            bool mine[2];
+            RowPair before;
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                const int at = row + 16 * i + 8 * h;
-                const bool mine = leads && at < tile.rows && work.lse != nullptr;
+                mine[h] = leads && row + 16 * i + 8 * h < tile.rows && work.lse != nullptr;
+                if (work.out.merge && mine[h]) before.sum[h] = work.lse[first + row + 16 * i + 8 * h];
+            }
+            if (work.out.merge) join_sums(before);  // for all lanes of the group
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
                 float lse = log_sum_exp(rows[i].max[h], rows[i].sum[h]);
                 weights[i][h] = {0.0f, result_factor(rows[i].sum[h])};
                 if (work.out.merge) {
-                    float before = mine ? work.lse[first + at] : -INFINITY;
-                    before = __shfl_sync(kAllLanes, before, static_cast<int>(threadIdx.x) % 32 / 4 * 4);
-                    weights[i][h] = merge_result(before, lse, rows[i].sum[h]);
-                    lse = before;
+                    weights[i][h] = merge_result(before.sum[h], lse, rows[i].sum[h]);
+                    lse = before.sum[h];
                 }
-                if (mine) work.lse[first + at] = lse;
+                if (mine[h]) work.lse[first + row + 16 * i + 8 * h] = lse;
             }
         }
     }
