@@ -21,7 +21,12 @@ constexpr float kScale = 0.35f;
 // One tensor of a whole pack: [sequence][position][heads * kDim]; only real tokens.
 using PackedRows = std::vector<std::vector<std::vector<double>>>;
 
-PackedRows random_pack(const std::vector<std::int64_t>& lengths, std::int64_t width, unsigned seed) {
+double as(DType dtype, float value) {
+    return static_cast<double>(dtype == DType::float32 ? value : static_cast<float>(bfloat16(value)));
+}
+
+PackedRows random_pack(const std::vector<std::int64_t>& lengths, std::int64_t width, unsigned seed,
+                       DType dtype) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
     PackedRows pack;
@@ -29,7 +34,8 @@ PackedRows random_pack(const std::vector<std::int64_t>& lengths, std::int64_t wi
         auto& sequence = pack.emplace_back();
         for (std::int64_t i = 0; i < length; ++i) {
             auto& row = sequence.emplace_back();
-            for (std::int64_t j = 0; j < width; ++j) row.push_back(static_cast<float>(normal(random)));
+            for (std::int64_t j = 0; j < width; ++j)
+                row.push_back(as(dtype, static_cast<float>(normal(random))));
         }
     }
     return pack;
@@ -80,12 +86,12 @@ void naive_head(Whole& w, std::size_t s, std::size_t head) {
     }
 }
 
-Whole naive(const std::vector<std::int64_t>& lengths) {
+Whole naive(const std::vector<std::int64_t>& lengths, DType dtype) {
     Whole w;
-    w.q = random_pack(lengths, kHeads * kDim, 1);
-    w.k = random_pack(lengths, kKvHeads * kDim, 2);
-    w.v = random_pack(lengths, kKvHeads * kDim, 3);
-    w.dout = random_pack(lengths, kHeads * kDim, 4);
+    w.q = random_pack(lengths, kHeads * kDim, 1, dtype);
+    w.k = random_pack(lengths, kKvHeads * kDim, 2, dtype);
+    w.v = random_pack(lengths, kKvHeads * kDim, 3, dtype);
+    w.dout = random_pack(lengths, kHeads * kDim, 4, dtype);
     w.out = w.dq = zeros_like(w.q);
     w.dk = w.dv = zeros_like(w.k);
     for (std::size_t s = 0; s < lengths.size(); ++s) {
@@ -118,6 +124,22 @@ Tensor local_rows(const PackedRows& pack, const SequenceLayout& layout, std::int
     return t;
 }
 
+// The real tokens' rows, to where they are of.
+void take_rows(const Tensor& local, const SequenceLayout& layout, PackedRows& pack) {
+    const auto width = static_cast<std::size_t>(local.dim(1) * kDim);
+    for (std::size_t r = 0; r < layout.rows.size(); ++r) {
+        const auto& row = layout.rows[r];
+        if (layout.is_padding(row)) continue;
+        for (std::size_t j = 0; j < width; ++j) {
+            const std::size_t at = r * width + j;
+            pack[static_cast<std::size_t>(row.sequence)][static_cast<std::size_t>(row.position)][j] =
+                static_cast<double>(local.dtype() == DType::float32
+                                        ? local.data<float>()[at]
+                                        : static_cast<float>(local.data<bfloat16>()[at]));
+        }
+    }
+}
+
 void expect_rows(const Tensor& local, const PackedRows& expected, const SequenceLayout& layout,
                  double tolerance, const char* what) {
     const auto width = static_cast<std::size_t>(local.dim(1) * kDim);
@@ -138,9 +160,18 @@ void expect_rows(const Tensor& local, const PackedRows& expected, const Sequence
     }
 }
 
+ContextSaved local_inputs(const Whole& w, const SequenceLayout& layout, DType dtype,
+                          ContextParallel& context) {
+    ContextSaved saved;
+    saved.q = local_rows(w.q, layout, kHeads, 0.5f, dtype, cpu_pool());
+    saved.k = local_rows(w.k, layout, kKvHeads, 0.5f, dtype, context.memory());
+    saved.v = local_rows(w.v, layout, kKvHeads, 0.5f, dtype, context.memory());
+    return saved;
+}
+
 void expect_like_naive(const std::vector<std::int64_t>& lengths, int cp, bool zigzag, bool worker,
                        DType dtype = DType::float32) {
-    const Whole w = naive(lengths);
+    const Whole w = naive(lengths, dtype);
     const double tolerance = dtype == DType::float32 ? 2e-5 : 4e-2;
     comm::run_threads(cp, [&](std::shared_ptr<comm::Communicator> world) {
         const SequenceLayout layout =
@@ -148,10 +179,7 @@ void expect_like_naive(const std::vector<std::int64_t>& lengths, int cp, bool zi
         Stream compute = Stream::make_inline();
         Stream transfer = worker ? Stream::make_worker("ring") : Stream::make_inline();
         const auto context = make_context(layout, *world, compute, transfer);
-        ContextSaved saved;
-        saved.q = local_rows(w.q, layout, kHeads, 0.5f, dtype, cpu_pool());
-        saved.k = local_rows(w.k, layout, kKvHeads, 0.5f, dtype, context->memory());
-        saved.v = local_rows(w.v, layout, kKvHeads, 0.5f, dtype, context->memory());
+        ContextSaved saved = local_inputs(w, layout, dtype, *context);
         const Tensor dout = local_rows(w.dout, layout, kHeads, 0.0f, dtype, cpu_pool());
         for (int repeat = 0; repeat < 2; ++repeat) {  // a context serves every layer in turn
             context->forward(saved, kScale);
@@ -179,7 +207,7 @@ TEST(Context, PackedMatchesNaive) {
 
 TEST(Context, ZigzagMatchesNaive) {
     for (const auto& lengths : kPacks) {
-        for (const int cp : {2, 4}) expect_like_naive(lengths, cp, true, false);
+        for (const int cp : {2, 4, 8}) expect_like_naive(lengths, cp, true, false);
     }
     expect_like_naive({29}, 3, true, false);
 }
@@ -193,6 +221,84 @@ TEST(Context, InBfloat16) {
     expect_like_naive({21, 6}, 1, false, false, DType::bfloat16);
     expect_like_naive({21, 6}, 2, false, false, DType::bfloat16);
     expect_like_naive({27}, 2, true, false, DType::bfloat16);
+}
+
+// What all ranks of a ring have found, in the order of the sequences.
+Whole of_ring(const Whole& inputs, const std::vector<std::int64_t>& lengths, int cp, DType dtype) {
+    Whole found = inputs;
+    std::mutex mutex;
+    comm::run_threads(cp, [&](std::shared_ptr<comm::Communicator> world) {
+        const SequenceLayout layout = zigzag_layout(lengths, cp, world->rank());
+        Stream compute = Stream::make_inline(), transfer = Stream::make_inline();
+        const auto context = make_zigzag_context(layout, *world, compute, transfer);
+        ContextSaved saved = local_inputs(inputs, layout, dtype, *context);
+        context->forward(saved, kScale);
+        const Tensor dout = local_rows(inputs.dout, layout, kHeads, 0.0f, dtype, cpu_pool());
+        const ContextGrads grads = context->backward(dout, saved, kScale);
+        const std::lock_guard lock(mutex);
+        take_rows(saved.out, layout, found.out);
+        take_rows(grads.dq, layout, found.dq);
+        take_rows(grads.dk, layout, found.dk);
+        take_rows(grads.dv, layout, found.dv);
+    });
+    return found;
+}
+
+double farthest(const PackedRows& a, const PackedRows& b) {
+    double most = 0.0;
+    for (std::size_t s = 0; s < a.size(); ++s) {
+        for (std::size_t i = 0; i < a[s].size(); ++i) {
+            for (std::size_t j = 0; j < a[s][i].size(); ++j) {
+                const double distance = std::abs(a[s][i][j] - b[s][i][j]);
+                if (!(distance <= most)) most = distance;  // NaN too
+            }
+        }
+    }
+    return most;
+}
+
+constexpr auto kResults = {&Whole::out, &Whole::dq, &Whole::dk, &Whole::dv};
+
+TEST(Context, ARingOfAnySizeIsOneRank) {
+    for (const std::vector<std::int64_t>& lengths : {std::vector<std::int64_t>{150}, {70, 1, 90}}) {
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            const Whole exact = naive(lengths, dtype);
+            const Whole one = of_ring(exact, lengths, 1, dtype);
+            for (const int cp : {2, 4, 8}) {
+                SCOPED_TRACE(fmt::format("{} on {} ranks", dtype_name(dtype), cp));
+                const Whole ring = of_ring(exact, lengths, cp, dtype);
+                for (const auto result : kResults) {
+                    if (dtype == DType::float32)
+                        EXPECT_LE(farthest(ring.*result, one.*result), 1e-5);
+                    else
+                        EXPECT_LE(farthest(ring.*result, exact.*result),
+                                  2.0 * farthest(one.*result, exact.*result));
+                }
+            }
+        }
+    }
+}
+
+// Of each rank's rows: the results in float32 and as they are kept, their lse, and the ring of keys and values. No
+// block of results beside them.
+TEST(Context, WhatARingHolds) {
+    const std::vector<std::int64_t> lengths{160};
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Whole w = naive(lengths, dtype);
+        const std::uint64_t before = memory_stats("activations").live_bytes;
+        reset_memory_peaks();
+        comm::run_threads(4, [&](std::shared_ptr<comm::Communicator> world) {
+            const SequenceLayout layout = zigzag_layout(lengths, world->size(), world->rank());
+            Stream compute = Stream::make_inline(), transfer = Stream::make_inline();
+            const auto context = make_zigzag_context(layout, *world, compute, transfer);
+            ContextSaved saved = local_inputs(w, layout, dtype, *context);
+            context->forward(saved, kScale);
+        });
+        const std::uint64_t rows = 160, element = dtype_size(dtype);
+        const std::uint64_t results = rows * kHeads * kDim * (4 + (dtype == DType::float32 ? 0 : element));
+        const std::uint64_t ring = 4 * rows * kKvHeads * kDim * element;
+        EXPECT_EQ(memory_stats("activations").peak_bytes - before, results + rows * kHeads * 4 + ring);
+    }
 }
 
 }  // namespace
