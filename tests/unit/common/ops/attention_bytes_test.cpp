@@ -1,5 +1,7 @@
 // What a step of ring attention moves for its results: the launches, and the bytes of global memory that the
 // kernels' threads read and write, all counted.
+#include <tuple>
+
 #include "tests/gpu/ops/rig.h"
 #include "tests/support/kernels_on_host_bulk.h"
 #include "tests/support/kernels_on_host_counts.h"

@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <future>
 #include <mutex>
 #include <random>
 
 #include "common/comm/launch.h"
+#include "common/deadline.h"
+#include "tests/support/eventually.h"
 #include "trainer/context/context_parallel.h"
 
 namespace tandem::trainer {
@@ -300,6 +305,53 @@ TEST(Context, WhatARingHolds) {
         EXPECT_EQ(memory_stats("activations").peak_bytes - before, results + rows * kHeads * 4 + ring);
     }
 }
+
+#if !defined(__SANITIZE_THREAD__)  // reads what a stream is writing
+
+void exchange(comm::Communicator& world, const ContextGrads& out, const ContextGrads& in) {
+    using Kind = comm::P2POp::Kind;
+    const int peer = 1 - world.rank();
+    const std::array operations{
+        comm::P2POp{Kind::send, peer, out.dk.span()}, comm::P2POp{Kind::send, peer, out.dv.span()},
+        comm::P2POp{Kind::recv, peer, in.dk.span()}, comm::P2POp{Kind::recv, peer, in.dv.span()}};
+    Stream here = Stream::make_inline();
+    world.p2p(operations, here).wait(Deadline::after(world.timeout()));
+}
+
+// Rank 1 takes the gradients of rank 0's first block only when that has computed its second one.
+TEST(Context, GradientsTravelBesideTheNextBlock) {
+    const std::vector<std::int64_t> lengths{64};
+    const Whole w = naive(lengths, DType::float32);
+    std::promise<void> computed;
+    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
+        const SequenceLayout layout = zigzag_layout(lengths, 2, world->rank());
+        Stream first = Stream::make_inline(), second = Stream::make_inline();
+        const auto context = make_zigzag_context(layout, *world, first, second);
+        ContextSaved saved = local_inputs(w, layout, DType::float32, *context);
+        const Tensor dout = local_rows(w.dout, layout, kHeads, 0.0f, DType::float32, cpu_pool());
+        context->forward(saved, kScale);
+        const ContextGrads grads = context->backward(dout, saved, kScale);
+        if (world->rank() == 1) {
+            const auto like_keys = [&] {
+                return Tensor::empty(saved.k.shape(), DType::float32, "test", context->memory());
+            };
+            const ContextGrads sent{{}, like_keys(), like_keys()}, received{{}, like_keys(), like_keys()};
+            exchange(*world, {{}, saved.k, saved.v}, received);
+            computed.get_future().wait_for(std::chrono::seconds(60));
+            for (int step = 0; step < 2; ++step) exchange(*world, sent, received);
+            return;
+        }
+        Stream compute = Stream::make_worker("blocks"), transfer = Stream::make_worker("ring");
+        const auto overlapped = make_zigzag_context(layout, *world, compute, transfer);
+        const ContextGrads again = overlapped->backward(dout, saved, kScale);
+        EXPECT_TRUE(test::eventually([&] {
+            return std::memcmp(again.dq.raw(), grads.dq.raw(), grads.dq.bytes()) == 0;
+        })) << "the second block waits for the first one's gradients";
+        computed.set_value();
+        compute.synchronize();
+    });
+}
+#endif
 
 }  // namespace
 }  // namespace tandem::trainer
