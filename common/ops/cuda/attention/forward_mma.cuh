@@ -348,7 +348,6 @@ struct ForwardSums {
                                                      const RowValues& values, int h,
                                                      const MergeWeights& weights) {
         std::byte* const to = out.data + at * 4;
-        std::byte* const rounded = out.rounded.data + at * 2;
         Pair before[Shape::kDim / 8] = {};
         if (out.merge) {
 #pragma unroll
@@ -363,7 +362,7 @@ struct ForwardSums {
             const float b = weights(shared::float_of(before[n].w[1]), values[n][2 * h + 1]);
             store_pair(to + 32 * n, {{shared::bits_of(a), shared::bits_of(b)}});
             if (out.rounded.data != nullptr)
-                *reinterpret_cast<std::uint32_t*>(rounded + 16 * n) = bfloat16_pair(a, b);
+                *reinterpret_cast<std::uint32_t*>(out.rounded.data + at * 2 + 16 * n) = bfloat16_pair(a, b);
         }
     }
 };
