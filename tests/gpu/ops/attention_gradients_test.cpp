@@ -120,6 +120,7 @@ Tensor float32_of(const Doubles& values, Shape shape) {
 
 struct Found {
     Tensor dq, dk, dv;
+    std::int64_t products = 0;  // of tensor cores by mma.sync, where they are counted
 };
 
 // What the tested op adds to gradients that are `before` everywhere.
@@ -139,8 +140,10 @@ Found gradients_of(const Problem& p, const Tensor& lse, const Tensor& delta, flo
 #endif
     tested::attention_backward(tested_stream(), there(p.dout), there(p.q), there(p.k), there(p.v),
                                to_tested(lse), to_tested(delta), p.segments, p.scale, dq, dk, dv, writes);
+    std::int64_t products = 0;
 #if defined(TANDEM_KERNELS_ON_HOST)
     const fibers::Counts counts = fibers::take_counts();
+    products = counts.products;
     const auto all = lse.values<float>();
     const bool sees = std::any_of(all.begin(), all.end(), [](float row) { return std::isfinite(row); });
     const bool fits = dtype == DType::bfloat16 && p.dout.dtype() == dtype && p.head_dim % 8 == 0;
@@ -148,7 +151,7 @@ Found gradients_of(const Problem& p, const Tensor& lse, const Tensor& delta, flo
         << "by tensor cores, or not";
     EXPECT_EQ(counts.bank_conflicts, 0) << "of " << counts.matrix_loads << " loads";
 #endif
-    return {to_host(dq), to_host(dk), to_host(dv)};
+    return {to_host(dq), to_host(dk), to_host(dv), products};
 }
 
 double farthest(const Doubles& a, const Doubles& b) {
@@ -230,7 +233,7 @@ TEST(GpuAttentionGradients, WithoutTensorCores) {
 
 // Ends of tiles, and one row more or fewer.
 TEST(GpuAttentionGradients, EndsOfTiles) {
-    for (const std::int64_t dim : {64, 96, 128}) {
+    for (const std::int64_t dim : {64, 96, 128, 192}) {
         for (const std::int64_t length : {31, 32, 33, 127, 128, 129}) {
             SCOPED_TRACE(std::to_string(length) + " rows of " + std::to_string(dim));
             check(make_problem(length, length, 1, 1, dim, {{0, length, 0, length, length % 2 == 1}}));
@@ -238,8 +241,24 @@ TEST(GpuAttentionGradients, EndsOfTiles) {
     }
 }
 
+// Several tiles of keys and of queries, heads that share keys, and a stage that crosses the mask's edge.
+TEST(GpuAttentionGradients, WideHeadsOfAGroup) {
+    check(make_problem(150, 170, 2, 1, 256, {{0, 140, 7, 150, true}, {140, 10, 150, 20, false}}));
+}
+
+#if defined(TANDEM_KERNELS_ON_HOST)
+// Above 128 columns eight products of queries, keys and columns: three each for dK and dQ, two for dV.
+TEST(GpuAttentionGradients, WideHeadsAreProductsOfTensorCores) {
+    const Tensor scalars = zeros({1, 128});
+    for (const std::int64_t dim : {136, 256}) {
+        const Problem p = make_problem(128, 128, 1, 1, dim, {{0, 128, 0, 128, false}});
+        EXPECT_EQ(gradients_of(p, scalars, scalars).products, 8 * (128 / 16) * (128 / 8) * (256 / 16)) << dim;
+    }
+}
+#endif
+
 TEST(GpuAttentionGradients, RowsThatSeeNothing) {
-    for (const std::int64_t dim : {64, 128, 256}) {
+    for (const std::int64_t dim : {64, 128, 192, 256}) {
         SCOPED_TRACE(dim);
         // Causal with fewer keys than queries; no keys; no queries; and a segment that has both.
         check(make_problem(
@@ -300,7 +319,7 @@ TEST(GpuAttentionGradients, AreWritten) {
 
 // The same values as float32, whose kernels round nothing.
 TEST(GpuAttentionGradients, LikeFloat32) {
-    for (const std::int64_t dim : {64, 96, 128}) {
+    for (const std::int64_t dim : {64, 96, 128, 160}) {
         SCOPED_TRACE(dim);
         const Problem p = make_problem(70, 100, 2, 1, dim, {{0, 50, 0, 60, true}, {52, 18, 58, 42, false}});
         const Reference exact = reference_of(p, false);
@@ -331,7 +350,7 @@ void poison_columns(Tensor row_scalars, std::int64_t begin, std::int64_t count) 
 
 // Rows of no segment and of other segments, NaN: not a bit of a segment's gradients changes.
 TEST(GpuAttentionGradients, KnowNoNeighbours) {
-    for (const std::int64_t dim : {64, 80, 96, 128, 256}) {
+    for (const std::int64_t dim : {64, 80, 96, 128, 192, 256}) {
         SCOPED_TRACE(dim);
         const std::vector<AttentionSegment> segments = {{3, 37, 5, 45, true}, {41, 20, 52, 33, dim == 128}};
         Problem p = make_problem(70, 90, 2, 1, dim, segments);

@@ -95,17 +95,29 @@ std::vector<std::int64_t> padded_begins(const std::vector<AttentionSegment>& lis
     return begins;
 }
 
+template <int kDim, KeyGradients kMakes>
+void launch_keys(Work& work, const BackwardInputs& b, std::int64_t tiles) {
+    using Kernel = KeysKernel<kDim, kMakes>;
+    static_assert(QueriesKernel<kDim>::kQueries % Kernel::kQueries == 0, "whole stages of statistics");
+    work.launch(keys_mma_kernel<kDim, kMakes>, tiles * b.in.kv_heads, Kernel::kThreads, Kernel::kSharedBytes,
+                b);
+}
+
 template <int kDim>
 void keys_by_mma(Work& work, BackwardInputs b, const Lists& lists) {
     std::int64_t padded = 0;
     for (const auto& list : lists) {
         Tiling keys;
         for (const AttentionSegment& segment : list)
-            keys.add(segment, segment.k_len, KeysKernel<kDim>::kKeys);
+            keys.add(segment, segment.k_len, KeysKernel<kDim, KeyGradients::dv>::kKeys);
         keys.upload(work, b.in);
         b.padded_begin = work.table(padded_begins<kDim>(list, padded));
-        work.launch(keys_mma_kernel<kDim>, keys.tiles() * b.in.kv_heads, KeysKernel<kDim>::kThreads,
-                    KeysKernel<kDim>::kSharedBytes, b);
+        if constexpr (kDim > 128) {
+            launch_keys<kDim, KeyGradients::dv>(work, b, keys.tiles());
+            launch_keys<kDim, KeyGradients::dk>(work, b, keys.tiles());
+        } else {
+            launch_keys<kDim, KeyGradients::both>(work, b, keys.tiles());
+        }
         b.writes.dk_dv = false;  // the next ones may have rows of these
     }
 }
@@ -147,11 +159,7 @@ template <int kDim>
 void backward_mma(Work& work, const AttentionInputs& in, const Gradients& g, const Lists& lists) {
     BackwardInputs b = backward_inputs(in, g);
     const Tiling queries = upload_queries<kDim>(work, b, g, lists);
-    if constexpr (kDim == 256) {
-        keys_by_fp32<kDim>(work, in, g, lists);  // their sums fit no block's registers
-    } else {
-        keys_by_mma<kDim>(work, b, lists);
-    }
+    keys_by_mma<kDim>(work, b, lists);
     using Kernel = QueriesKernel<kDim>;
     work.launch(queries_mma_kernel<kDim>, queries.tiles() * in.heads, Kernel::kThreads, Kernel::kSharedBytes,
                 b, queries.tiles());

@@ -1,6 +1,7 @@
 // dK and dV of a tile of keys on tensor cores. A warp has 16 kBlocks keys and walks the queries that see them,
 // head after head of its group: scores are computed transposed, keys × queries, so that p and ds are in
-// registers as the products with dout and q want them.
+// registers as the products with dout and q want them. The sums of heads above 128 fit no block's registers
+// together: two launches make one each, and both compute the scores.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 
 namespace tandem::ops::TANDEM_KERNELS {
 
-// kHeld: the warp's keys and values stay in registers; otherwise they are read from shared memory for every
-// tile of queries.
+enum class KeyGradients { both, dv, dk };  // what a launch makes
+
+// kHeld: the warp's keys and values (its keys alone where a launch makes one gradient) stay in registers;
+// otherwise they are read from shared memory for every tile of queries.
 template <int kDim>
 struct KeysShape {
     static constexpr int kBlocks = 1, kWarps = 8, kBlocksOfSm = 1;
@@ -22,23 +25,30 @@ struct KeysShape<64> {
     static constexpr bool kHeld = false;
 };
 
-template <int kDim>
+template <int kDim, KeyGradients kMakes>
 struct KeysKernel {
     using Shape = KeysShape<kDim>;
+    static constexpr bool kMakesDv = kMakes != KeyGradients::dk, kMakesDk = kMakes != KeyGradients::dv;
+    static constexpr bool kKeysHeld = Shape::kHeld;
+    static constexpr bool kValuesHeld = kKeysHeld && kMakes == KeyGradients::both;
     static constexpr int kBlocks = Shape::kBlocks;  // of sixteen keys a warp
     static constexpr int kThreads = Shape::kWarps * 32;
     static constexpr int kKeys = 16 * kBlocks * Shape::kWarps;
-    static constexpr int kQueries = Shape::kHeld ? 128 : 64;  // of a stage
-    static constexpr int kTurn = 32;                          // of them, scored together
+    // Of a stage: as many as leave room for values that are not held.
+    static constexpr int kQueries = kMakes == KeyGradients::dk                 ? 32
+                                    : kMakes == KeyGradients::dv || !kKeysHeld ? 64
+                                                                               : 128;
+    static constexpr int kTurn = 32;  // of them, scored together
     static constexpr int kSteps = kDim / 16;
 
     using KeyTile = MmaTile<kDim, kKeys>;
     using QueryTile = MmaTile<kDim, kQueries>;
     static constexpr int kStageBytes = 2 * QueryTile::kBytes;
     static constexpr int kStatisticsBytes = kQueries * static_cast<int>(sizeof(RowStatistics));
-    // Two stages, then keys and values; those that are held lie in the second stage until they are.
-    static constexpr int kKeysAt = (Shape::kHeld ? 1 : 2) * kStageBytes;
-    static constexpr int kTilesBytes = std::max(2 * kStageBytes, kKeysAt + 2 * KeyTile::kBytes);
+    // Two stages, then keys and, for dK, values; those that are held lie in the second stage until they are.
+    static constexpr int kKeysAt = (kKeysHeld ? 1 : 2) * kStageBytes;
+    static constexpr int kTilesBytes =
+        std::max(2 * kStageBytes, kKeysAt + (kMakesDk ? 2 : 1) * KeyTile::kBytes);
     static constexpr std::size_t kSharedBytes = kTileAlignment + kTilesBytes + 2 * kStatisticsBytes;
     static_assert(kSharedBytes <= kMostSharedBytes);
 
@@ -46,7 +56,8 @@ struct KeysKernel {
     using Sums = float[kBlocks][kDim / 8][4];     // keys × columns
 
     // A warp's keys or values, to multiply with; nothing where they are not held.
-    using Held = std::uint32_t[Shape::kHeld ? kSteps : 1][kBlocks][4];
+    template <bool kHeld>
+    using Held = std::uint32_t[kHeld ? kSteps : 1][kBlocks][4];
 
     // This lane's row of its warp's keys.
     static __device__ __forceinline__ SharedAddress key_row(SharedAddress tiles, int thread) {
@@ -61,15 +72,16 @@ struct KeysKernel {
     }
 
     // scores = k qᵀ, or v doutᵀ: of the keys or values that are held or lie at `key`, and the rows at `stage`.
-    static __device__ __forceinline__ void multiply_rows(const Held& held, SharedAddress key,
+    template <bool kHeld>
+    static __device__ __forceinline__ void multiply_rows(const Held<kHeld>& held, SharedAddress key,
                                                          SharedAddress stage, Scores& scores) {
         const int lane = static_cast<int>(opaque(threadIdx.x) % 32);
         const SharedAddress rows = opaque(stage + QueryTile::rows_as_columns(lane));
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
             std::uint32_t loaded[kBlocks][4];
-            if (!Shape::kHeld) load_step(key, step, loaded);
-            const auto& a = Shape::kHeld ? held[Shape::kHeld ? step : 0] : loaded;
+            if (!kHeld) load_step(key, step, loaded);
+            const auto& a = kHeld ? held[kHeld ? step : 0] : loaded;
 #pragma unroll
             for (int n = 0; n < kTurn / 16; ++n) {
                 std::uint32_t b[4];
@@ -144,7 +156,7 @@ struct KeysKernel {
 };
 
 // What block `block` works on.
-template <int kDim>
+template <int kKeys>
 struct KeysBlock {
     int kv_head;
     BackwardPlace place;
@@ -153,17 +165,17 @@ struct KeysBlock {
     __device__ __forceinline__ KeysBlock(const BackwardInputs& b, std::uint32_t block)
         : kv_head(static_cast<int>(block % b.in.kv_heads)),
           place(backward_place(b, block / b.in.kv_heads)),
-          first(static_cast<int>(place.tile) * KeysKernel<kDim>::kKeys) {
+          first(static_cast<int>(place.tile) * kKeys) {
         const int left = static_cast<int>(place.segment.k_len) - first;
-        keys = left < KeysKernel<kDim>::kKeys ? left : KeysKernel<kDim>::kKeys;
+        keys = left < kKeys ? left : kKeys;
     }
 };
 
 // Grid: (tile of keys, kv head); with a causal mask the first tiles have the most queries.
-template <int kDim>
-__global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::kBlocksOfSm)
+template <int kDim, KeyGradients kMakes>
+__global__ void __launch_bounds__(KeysKernel<kDim, kMakes>::kThreads, KeysShape<kDim>::kBlocksOfSm)
     keys_mma_kernel(const __grid_constant__ BackwardInputs b) {
-    using Kernel = KeysKernel<kDim>;
+    using Kernel = KeysKernel<kDim, kMakes>;
     using QueryTile = typename Kernel::QueryTile;
     constexpr int kThreads = Kernel::kThreads, kKeys = Kernel::kKeys, kQueries = Kernel::kQueries;
     constexpr int kBlocks = Kernel::kBlocks;
@@ -172,10 +184,10 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     const SharedAddress tiles = stages + Kernel::kKeysAt;
     const SharedAddress statistics = stages + Kernel::kTilesBytes;
 
-    __shared__ std::int64_t padded_begin;  // there are no registers to keep it in
+    __shared__ std::int64_t q_begin, padded_begin;  // there are no registers to keep them in
     // Queries before this one do not see the block's first key; without a mask, far before all.
     const int head_dim = static_cast<int>(b.in.head_dim);
-    const KeysBlock<kDim> block(b, blockIdx.x);
+    const KeysBlock<kKeys> block(b, blockIdx.x);
     const BackwardPlace& place = block.place;
     const DeviceSegment& s = place.segment;
     const int kv_head = block.kv_head, key = block.first, keys = block.keys;
@@ -185,7 +197,10 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     const int start = seen_from / kQueries * kQueries;
     const int stage_count = (q_len - start + kQueries - 1) / kQueries * static_cast<int>(b.in.group);
 
-    if (threadIdx.x == 0) padded_begin = place.padded_begin;
+    if (threadIdx.x == 0) {
+        q_begin = s.q_begin;
+        padded_begin = place.padded_begin;
+    }
     __syncthreads();
 
     // Its keys and values.
@@ -195,18 +210,20 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     TileLoader<kDim, kKeys, kThreads>::load(
         tiles, head_row(b.in.k.data, s.k_begin + key, kv_head, b.in.kv_heads, head_dim),
         row_bytes(b.in.kv_heads), keys, head_dim);
-    TileLoader<kDim, kKeys, kThreads>::load(
-        tiles + Kernel::KeyTile::kBytes,
-        head_row(b.in.v.data, s.k_begin + key, kv_head, b.in.kv_heads, head_dim), row_bytes(b.in.kv_heads),
-        keys, head_dim);
-    if constexpr (KeysShape<kDim>::kHeld) commit_ahead();
+    if constexpr (Kernel::kMakesDk) {
+        TileLoader<kDim, kKeys, kThreads>::load(
+            tiles + Kernel::KeyTile::kBytes,
+            head_row(b.in.v.data, s.k_begin + key, kv_head, b.in.kv_heads, head_dim),
+            row_bytes(b.in.kv_heads), keys, head_dim);
+    }
+    if constexpr (Kernel::kKeysHeld) commit_ahead();
 
     // Which queries come next: all of a head that see the keys, then the next head. While one stage is used
     // the other one is loaded.
     int next = start, head = kv_head * static_cast<int>(b.in.group);
     const auto load_stage = [&](int stage) {
         const SharedAddress to = stages + stage * Kernel::kStageBytes;
-        const std::int64_t row = s.q_begin + next;
+        const std::int64_t row = q_begin + next;
         TileLoader<kDim, kQueries, kThreads>::load(to, head_row(b.in.q.data, row, head, b.in.heads, head_dim),
                                                    row_bytes(b.in.heads), q_len - next, head_dim);
         TileLoader<kDim, kQueries, kThreads>::load(to + QueryTile::kBytes,
@@ -222,17 +239,19 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
     load_stage(0);  // at least the last query sees a key
 
     const SharedAddress row = Kernel::key_row(tiles, static_cast<int>(threadIdx.x));
-    typename Kernel::Held k, v;
-    if constexpr (KeysShape<kDim>::kHeld) {
+    typename Kernel::template Held<Kernel::kKeysHeld> k;
+    [[maybe_unused]] typename Kernel::template Held<Kernel::kValuesHeld> v;
+    if constexpr (Kernel::kKeysHeld) {
         wait_ahead<1>();
         __syncthreads();
 #pragma unroll
         for (int step = 0; step < Kernel::kSteps; ++step) {
             Kernel::load_step(row, step, k[step]);
-            Kernel::load_step(row + Kernel::KeyTile::kBytes, step, v[step]);
+            if constexpr (Kernel::kValuesHeld)
+                Kernel::load_step(row + Kernel::KeyTile::kBytes, step, v[step]);
         }
     }
-    typename Kernel::Sums dk = {}, dv = {};
+    [[maybe_unused]] typename Kernel::Sums dk = {}, dv = {};
 #pragma unroll 1
     for (int n = 0; n < stage_count; ++n) {
         wait_ahead<0>();
@@ -257,26 +276,38 @@ __global__ void __launch_bounds__(KeysKernel<kDim>::kThreads, KeysShape<kDim>::k
             const bool masked = first_hidden + kKeys - 1 > first;
             const int hidden =
                 first_hidden + static_cast<int>(opaque(threadIdx.x) / 32) * kBlocks * 16 - first;
-            typename Kernel::Scores scores = {}, dp = {};
-            Kernel::multiply_rows(k, row, queries, scores);
+            typename Kernel::Scores scores = {};
+            [[maybe_unused]] typename Kernel::Scores dp = {};
+            Kernel::template multiply_rows<Kernel::kKeysHeld>(k, row, queries, scores);
             Kernel::weigh(rows, b.exponent_scale, masked, hidden, scores);
-            Kernel::multiply_rows(v, row + Kernel::KeyTile::kBytes, queries + QueryTile::kBytes, dp);
-            Kernel::add_products(scores, queries + QueryTile::kBytes, dv);
-            Kernel::weigh_gradients(rows, scores, dp);
-            Kernel::add_products(dp, queries, dk);
+            if constexpr (Kernel::kMakesDk) {
+                Kernel::template multiply_rows<Kernel::kValuesHeld>(v, row + Kernel::KeyTile::kBytes,
+                                                                    queries + QueryTile::kBytes, dp);
+            }
+            if constexpr (Kernel::kMakesDv) {
+                Kernel::add_products(scores, queries + QueryTile::kBytes, dv);
+            }
+            if constexpr (Kernel::kMakesDk) {
+                Kernel::weigh_gradients(rows, scores, dp);
+                Kernel::add_products(dp, queries, dk);
+            }
         }
     }
 
     // Looked up again rather than kept in registers.
-    const KeysBlock<kDim> done(b, opaque(blockIdx.x));
+    const KeysBlock<kKeys> done(b, opaque(blockIdx.x));
     const std::int64_t begin = done.place.segment.k_begin + done.first;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
         const int row = (static_cast<int>(threadIdx.x / 32) * kBlocks + i) * 16;
-        add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
-                       b.writes.dk_dv, b.in.scale, dk[i]);
-        add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
-                       b.writes.dk_dv, 1.0f, dv[i]);
+        if constexpr (Kernel::kMakesDk) {
+            add_sums<kDim>(b.dk, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
+                           b.writes.dk_dv, b.in.scale, dk[i]);
+        }
+        if constexpr (Kernel::kMakesDv) {
+            add_sums<kDim>(b.dv, begin, row, done.keys, done.kv_head, b.in.kv_heads, b.in.head_dim,
+                           b.writes.dk_dv, 1.0f, dv[i]);
+        }
     }
 }
 

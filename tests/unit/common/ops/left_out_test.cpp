@@ -91,5 +91,17 @@ TEST(KernelsWithout, AttentionBackward) {
     }
 }
 
+// The launches of dV and of dK apart; keys and queries that are held where a stage comes to lie.
+TEST(KernelsWithout, AttentionBackwardOfWideHeads) {
+    const Tensor q = in_bfloat16({70, 1, 256}, 1), dout = in_bfloat16({70, 1, 256}, 2);
+    const Tensor k = in_bfloat16({40, 1, 256}, 3), v = in_bfloat16({40, 1, 256}, 4);
+    const Tensor scalars = random({1, 70}, 5);
+    expect_none_survives({LeftOut::wait, LeftOut::last_group, LeftOut::commit, LeftOut::block_barrier}, [&] {
+        Tensor dq = zeros(q.shape()), dk = zeros(k.shape()), dv = zeros(k.shape());
+        tested::attention_backward(tested_stream(), dout, q, k, v, scalars, scalars, {{0, 70, 0, 40, false}},
+                                   0.1f, dq, dk, dv, {});
+    });
+}
+
 }  // namespace
 }  // namespace tandem::tests
