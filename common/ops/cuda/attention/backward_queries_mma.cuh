@@ -2,33 +2,43 @@
 // scores are queries × keys, so that ds is in registers as the product with the keys wants it.
 #pragma once
 
+#include <algorithm>
+
 #include "common/ops/cuda/attention/backward_mma.cuh"
 
 namespace tandem::ops::TANDEM_KERNELS {
 
-// kHeld: the warp's queries and gradients stay in registers; otherwise they are read from shared memory for
+// What is held of the warp's queries and gradients stays in registers; the rest is read from shared memory for
 // every tile of keys.
 template <int kDim>
 struct QueriesShape {
-    static constexpr int kBlocks = kDim == 256 ? 1 : 2;
-    static constexpr int kBlocksOfSm = kDim == 256 ? 1 : 2;
-    static constexpr bool kHeld = kDim == 64;
+    static constexpr int kBlocks = 2, kWarps = 4, kBlocksOfSm = 2;
+    static constexpr bool kQueriesHeld = kDim == 64, kGradientsHeld = kDim == 64;
+};
+template <>
+struct QueriesShape<256> {
+    static constexpr int kBlocks = 1, kWarps = 8, kBlocksOfSm = 1;
+    static constexpr bool kQueriesHeld = true, kGradientsHeld = false;
 };
 
 template <int kDim>
 struct QueriesKernel {
-    static constexpr int kBlocks = QueriesShape<kDim>::kBlocks;  // of sixteen queries a warp
-    static constexpr int kThreads = 128;
-    static constexpr int kQueries = kBlocks * kThreads / 2;
+    using Shape = QueriesShape<kDim>;
+    static constexpr int kBlocks = Shape::kBlocks;  // of sixteen queries a warp
+    static constexpr int kThreads = Shape::kWarps * 32;
+    static constexpr int kQueries = 16 * kBlocks * Shape::kWarps;
     static constexpr int kKeys = 32;
     static constexpr int kStages = 2;
     static constexpr int kSteps = kDim / 16;
-    static constexpr bool kHeld = QueriesShape<kDim>::kHeld;
+    static constexpr bool kQueriesHeld = Shape::kQueriesHeld, kGradientsHeld = Shape::kGradientsHeld;
 
     using QueryTile = MmaTile<kDim, kQueries>;
     using KeyTile = MmaTile<kDim, kKeys>;
     static constexpr int kStageBytes = 2 * KeyTile::kBytes;
-    static constexpr int kTilesBytes = 2 * QueryTile::kBytes + kStages * kStageBytes;
+    // Stages, then queries and gradients. Where gradients are not held, held queries lie in the second stage
+    // until they are.
+    static constexpr int kQueriesAt = (kQueriesHeld && !kGradientsHeld ? 1 : kStages) * kStageBytes;
+    static constexpr int kTilesBytes = std::max(kStages * kStageBytes, kQueriesAt + 2 * QueryTile::kBytes);
     static constexpr std::size_t kSharedBytes =
         kTileAlignment + kTilesBytes + kQueries * sizeof(RowStatistics);
     static_assert(kSharedBytes <= kMostSharedBytes);
@@ -37,18 +47,22 @@ struct QueriesKernel {
     using Weights = std::uint32_t[kBlocks][kKeys / 16][4];  // the same in bfloat16, to multiply with
     using Sums = float[kBlocks][kDim / 8][4];               // queries × columns
 
-    // Queries and gradients of a warp, to multiply with.
+    // Queries and gradients of a warp, to multiply with: of all steps where they are held, else of one.
     struct Operands {
-        std::uint32_t q[kHeld ? kSteps : 1][kBlocks][4];
-        std::uint32_t dout[kHeld ? kSteps : 1][kBlocks][4];
+        std::uint32_t q[kQueriesHeld ? kSteps : 1][kBlocks][4];
+        std::uint32_t dout[kGradientsHeld ? kSteps : 1][kBlocks][4];
 
         // From this lane's row of the queries; that of the gradients lies QueryTile::kBytes further.
-        __device__ __forceinline__ void load(SharedAddress row, int step, int to) {
+        __device__ __forceinline__ void load_queries(SharedAddress row, int step) {
+#pragma unroll
+            for (int i = 0; i < kBlocks; ++i)
+                load_matrices(q[kQueriesHeld ? step : 0][i], QueryTile::step(row, step, i));
+        }
+        __device__ __forceinline__ void load_gradients(SharedAddress row, int step) {
 #pragma unroll
             for (int i = 0; i < kBlocks; ++i) {
-                const SharedAddress at = QueryTile::step(row, step, i);
-                load_matrices(q[to][i], at);
-                load_matrices(dout[to][i], at + QueryTile::kBytes);
+                load_matrices(dout[kGradientsHeld ? step : 0][i],
+                              QueryTile::step(row, step, i) + QueryTile::kBytes);
             }
         }
     };
@@ -60,8 +74,10 @@ struct QueriesKernel {
         const SharedAddress rows = opaque(stage + KeyTile::rows_as_columns(lane));
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-            const int at = kHeld ? step : 0;
-            if (!kHeld) queries.load(query, step, 0);
+            if (!kQueriesHeld) queries.load_queries(query, step);
+            if (!kGradientsHeld) queries.load_gradients(query, step);
+            const auto& q = queries.q[kQueriesHeld ? step : 0];
+            const auto& dout = queries.dout[kGradientsHeld ? step : 0];
 #pragma unroll
             for (int n = 0; n < kKeys / 16; ++n) {
                 const SharedAddress from = KeyTile::step(rows, step, n);
@@ -69,14 +85,14 @@ struct QueriesKernel {
                 load_matrices(b, from);
 #pragma unroll
                 for (int i = 0; i < kBlocks; ++i) {
-                    multiply(scores[i][2 * n], queries.q[at][i], b[0], b[1]);
-                    multiply(scores[i][2 * n + 1], queries.q[at][i], b[2], b[3]);
+                    multiply(scores[i][2 * n], q[i], b[0], b[1]);
+                    multiply(scores[i][2 * n + 1], q[i], b[2], b[3]);
                 }
                 load_matrices(b, from + KeyTile::kBytes);
 #pragma unroll
                 for (int i = 0; i < kBlocks; ++i) {
-                    multiply(dp[i][2 * n], queries.dout[at][i], b[0], b[1]);
-                    multiply(dp[i][2 * n + 1], queries.dout[at][i], b[2], b[3]);
+                    multiply(dp[i][2 * n], dout[i], b[0], b[1]);
+                    multiply(dp[i][2 * n + 1], dout[i], b[2], b[3]);
                 }
             }
         }
@@ -155,9 +171,11 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
     using KeyTile = typename Kernel::KeyTile;
     constexpr int kThreads = Kernel::kThreads, kKeys = Kernel::kKeys, kQueries = Kernel::kQueries;
     constexpr int kStages = Kernel::kStages, kBlocks = Kernel::kBlocks;
+    constexpr bool kQueriesHeld = Kernel::kQueriesHeld, kGradientsHeld = Kernel::kGradientsHeld;
     TANDEM_DYNAMIC_SHARED(memory);
-    const SharedAddress queries = first_tile(memory);
-    const SharedAddress stages = queries + 2 * QueryTile::kBytes;
+    const SharedAddress stages = first_tile(memory);
+    const SharedAddress queries = stages + Kernel::kQueriesAt;
+    __shared__ const std::byte *first_key, *first_value;  // there are no registers to keep them in
 
     const int head_dim = static_cast<int>(b.in.head_dim);
     const QueriesBlock<kDim> block(b, tiles, blockIdx.x);
@@ -175,24 +193,30 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
     QueryLoader::load(queries + QueryTile::kBytes,
                       head_row(b.dout, s.q_begin + first, head, b.in.heads, head_dim), q_row_bytes, rows,
                       head_dim);
-    const std::byte* next_keys =
-        head_row(b.in.k.data, s.k_begin, head / static_cast<int>(b.in.group), b.in.kv_heads, head_dim);
+    if (threadIdx.x == 0) {
+        const auto first_row = [&](const Elements& rows) {
+            return head_row(rows.data, s.k_begin, head / static_cast<int>(b.in.group), b.in.kv_heads,
+                            head_dim);
+        };
+        first_key = first_row(b.in.k);
+        first_value = first_row(b.in.v);
+    }
+    __syncthreads();
     const auto load_keys = [&](int key, int slot) {
         using Loader = TileLoader<kDim, kKeys, kThreads>;
         const SharedAddress to = stages + slot * Kernel::kStageBytes;
-        Loader::load(to, next_keys, k_row_bytes, k_len - key, head_dim);
-        Loader::load(to + KeyTile::kBytes, next_keys + (b.in.v.data - b.in.k.data), k_row_bytes, k_len - key,
-                     head_dim);
-        next_keys += static_cast<std::int64_t>(kKeys) * k_row_bytes;
+        const std::int64_t at = static_cast<std::int64_t>(key) * k_row_bytes;
+        Loader::load(to, first_key + at, k_row_bytes, k_len - key, head_dim);
+        Loader::load(to + KeyTile::kBytes, first_value + at, k_row_bytes, k_len - key, head_dim);
     };
     if (last > 0) load_keys(0, 0);
     if (threadIdx.x < kQueries / 2) {
-        copy_ahead(queries + Kernel::kTilesBytes + threadIdx.x * 16,
+        copy_ahead(stages + Kernel::kTilesBytes + threadIdx.x * 16,
                    b.statistics + head * b.padded_rows + block.place.padded_begin + first + threadIdx.x * 2);
     }
     commit_ahead();
     const auto* const statistics = reinterpret_cast<const RowStatistics*>(
-        memory + (queries - shared_address(memory)) + Kernel::kTilesBytes);
+        memory + (stages - shared_address(memory)) + Kernel::kTilesBytes);
 
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warp_row = static_cast<int>(threadIdx.x / 32) * kBlocks * 16;  // of the tile
@@ -200,37 +224,40 @@ __global__ void __launch_bounds__(QueriesKernel<kDim>::kThreads, QueriesShape<kD
         queries + QueryTile::rows_as_a(lane) + static_cast<SharedAddress>(warp_row * QueryTile::kRowBytes);
 
     typename Kernel::Operands operands;
-    if constexpr (Kernel::kHeld) {
+    if constexpr (kQueriesHeld) {
         wait_ahead<0>();
         __syncthreads();
 #pragma unroll
-        for (int step = 0; step < Kernel::kSteps; ++step) operands.load(query, step, step);
+        for (int step = 0; step < Kernel::kSteps; ++step) {
+            operands.load_queries(query, step);
+            if constexpr (kGradientsHeld) operands.load_gradients(query, step);
+        }
     }
     // Keys that the warp's first row sees; without a mask, more than there are.
     const int warp_last = s.causal ? first + warp_row + k_len - static_cast<int>(s.q_len) + 1 : last + kKeys;
 
     typename Kernel::Sums dq = {};
-    int slot = 0;
+    // A turn uses the keys before `next`; all is counted from there, so that one position is kept and not two.
 #pragma unroll 1
-    for (int key = 0; key < last; key += kKeys) {
+    for (int next = kKeys; next < last + kKeys; next += kKeys) {
         wait_ahead<kStages - 2>();
         __syncthreads();  // this turn's tile is there for all, and all are done with the one before
-        const SharedAddress stage = stages + slot * Kernel::kStageBytes;
-        slot = slot + 1 == kStages ? 0 : slot + 1;
-        if (key + kKeys < last) {
-            load_keys(key + kKeys, slot);
+        const int turn = next / kKeys;
+        const SharedAddress stage = stages + (turn - 1) % kStages * Kernel::kStageBytes;
+        if (next < last) {
+            load_keys(next, turn % kStages);
             commit_ahead();
         }
-        const int seen = warp_last - key;
+        const int seen = warp_last + kKeys - next;
         if (seen <= 1 - 16 * kBlocks) continue;  // by none of the warp's rows
         typename Kernel::Scores scores = {}, dp = {};
         Kernel::multiply_rows(opaque(query), operands, stage, scores, dp);
         typename Kernel::Weights ds;
-        Kernel::weigh(scores, dp, statistics, b.exponent_scale, seen < kKeys || k_len - key < kKeys, seen,
-                      k_len - key, ds);
+        Kernel::weigh(scores, dp, statistics, b.exponent_scale, seen < kKeys || k_len < next, seen,
+                      k_len + kKeys - next, ds);
         Kernel::add_products(ds, stage, dq);
     }
-    if constexpr (!Kernel::kHeld) wait_ahead<0>();  // of queries that see no key
+    if constexpr (!kQueriesHeld) wait_ahead<0>();  // of queries that see no key
 
     // Looked up again rather than kept in registers.
     const QueriesBlock<kDim> done(b, tiles, opaque(blockIdx.x));
