@@ -105,7 +105,7 @@ def print_table(measures):
     for row in ladder.kernel_rows().values():
         found = [measures.get((row.kernel, row.d, architecture), ("–", "–")) for architecture in ARCHITECTURES]
         registers, loops = (" / ".join(str(of_one[i]) for of_one in found) for i in (0, 1))
-        print(f"| `{row.kernel}` | {row.d} | {row.own} × {row.walked} | {row.groups} × {row.rows} | {'yes' if row.held else 'no'} | "
+        print(f"| `{row.kernel}` | {row.d} | {row.own} × {row.walked} | {row.groups} × {row.rows} | {row.held} | "
               f"{row.products}, {row.loads} | {registers} | {loops} |")
 
 

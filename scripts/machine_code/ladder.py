@@ -25,20 +25,31 @@ def forward_mma(r):
     return Arithmetic(products, loads, products, loads)
 
 
-def keys_mma(r):
+def gradients_mma(r, scores, sums):
+    """`scores`: products of a warp's own rows with those that pass by; `sums`: of weights with the latter."""
     slices, steps = r.rows // 16, r.d // 16
-    own = 2 * steps * slices  # keys and values
-    products = 2 * slices * (r.walked // 8) * steps + 2 * slices * (r.d // 8) * (r.walked // 16)
-    walked = 2 * steps * (r.walked // 16) + 2 * (r.walked // 16) * steps
-    return Arithmetic(products, walked + (0 if r.held else own), products, walked + own)
+    own = steps * slices  # of each of the `scores` kinds of own rows
+    held = {"yes": scores, "one": 1, "no": 0}[r.held]
+    products = scores * slices * (r.walked // 8) * steps + sums * slices * (r.d // 8) * (r.walked // 16)
+    loads = (scores + sums) * steps * (r.walked // 16) + (scores - held) * own
+    # What is not held is loaded in every turn, the rest once before them.
+    return Arithmetic(products, loads, products, loads + held * own)
+
+
+def keys_mma(r):
+    return gradients_mma(r, 2, 2)
+
+
+def dv_mma(r):
+    return gradients_mma(r, 1, 1)
+
+
+def dk_mma(r):
+    return gradients_mma(r, 2, 1)
 
 
 def queries_mma(r):
-    slices, steps = r.rows // 16, r.d // 16
-    own = 2 * steps * slices  # queries and gradients
-    products = 2 * slices * (r.walked // 8) * steps + slices * (r.d // 8) * (r.walked // 16)
-    walked = 2 * steps * (r.walked // 16) + (r.walked // 16) * steps
-    return Arithmetic(products, walked + (0 if r.held else own), products, walked + own)
+    return gradients_mma(r, 2, 1)
 
 
 def part_mma(r):
@@ -76,6 +87,8 @@ ARITHMETIC = {
     "forward_mma_kernel, paged": forward_mma,
     "forward_mma_kernel, paged, 128 keys": forward_mma,
     "keys_mma_kernel": keys_mma,
+    "keys_mma_kernel, dv": dv_mma,
+    "keys_mma_kernel, dk": dk_mma,
     "queries_mma_kernel": queries_mma,
     "part_mma_kernel": part_mma,
     "part_mma_kernel, 128 keys": part_mma,
@@ -104,7 +117,9 @@ def row_key(name):
     sizes = [int(size) for size in re.findall(r"\b\d+\b", arguments)]
     # The second size of these is the cadence; 128 is a Hopper's.
     at_128 = kernel in ("forward_mma_kernel", "part_mma_kernel") and sizes[1:2] == [128]
-    return kernel + (", paged" if "PagedKeys" in arguments else "") + (", 128 keys" if at_128 else ""), sizes[0] if sizes else 0
+    makes = ("", ", dv", ", dk")[sizes[1]] if kernel == "keys_mma_kernel" else ""  # KeyGradients
+    paged = ", paged" if "PagedKeys" in arguments else ""
+    return kernel + makes + paged + (", 128 keys" if at_128 else ""), sizes[0] if sizes else 0
 
 
 def table(*first_cells):
@@ -132,7 +147,7 @@ def kernel_rows():
         own, walked = numbers(cells["tile"])
         groups, rows = numbers(cells["warps × rows"])
         products, loads = numbers(cells["products, loads"])
-        row = Row(cells["kernel"], int(cells["d"]), own, walked, groups, rows, cells["held"] == "yes", products, loads,
+        row = Row(cells["kernel"], int(cells["d"]), own, walked, groups, rows, cells["held"], products, loads,
                   *(dict(zip(("sm_80", "sm_90a"), numbers(cells[c]))) for c in ("registers 80 / 90a", "loop 80 / 90a")))
         found[row.kernel, row.d] = row
     return found

@@ -27,6 +27,7 @@ KERNELS = {
     ("backward", "mma"): ("keys_mma_kernel", "queries_mma_kernel"),
     ("backward", "wgmma"): ("key_wgmma_kernel", "query_wgmma_kernel"),
 }
+WIDE = {("backward", "mma"): ("keys_mma_kernel, dv", "keys_mma_kernel, dk", "queries_mma_kernel")}  # heads above 128
 FLOPS = {"forward": 4, "backward": 10}  # useful ones, times d, of a query and a key that it sees
 # Of FlashAttention-3's forward and backward, hd 128, causal, 16k.
 ASKED = {("forward", "mma"): 0.5, ("backward", "mma"): 0.4, ("forward", "wgmma"): 0.85, ("backward", "wgmma"): 0.75}
@@ -82,10 +83,11 @@ def predict(turns):
     rows, found = ladder.kernel_rows(), []
     for cells in ladder.table("pass", "by"):
         key, d = (cells["pass"], cells["by"]), int(cells["d"])
-        if key not in KERNELS or any((kernel, d) not in turns for kernel in KERNELS[key]):
+        of_pass = WIDE[key] if key in WIDE and d > 128 else KERNELS.get(key, ())
+        if not of_pass or any((kernel, d) not in turns for kernel in of_pass):
             continue
         taken, seconds, kernels = float(cells["taken"]), 0.0, {}
-        for kernel, others in zip(KERNELS[key], ladder.numbers(cells["others"]), strict=True):
+        for kernel, others in zip(of_pass, ladder.numbers(cells["others"]), strict=True):
             row = rows[kernel, d]
             tile_clocks, asked = clocks(row, turns[kernel, d], taken, others)
             seconds += tile_clocks / (row.own * row.walked) / CLOCKS_OF_ALL_SMS
