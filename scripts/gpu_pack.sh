@@ -15,12 +15,18 @@ esac
 file=$(realpath -m "$1")
 cd "$(dirname "$0")/.."
 build=$(realpath -m "${TANDEM_BUILD:-build/gpu}")
-ls "$build"/bin/* >/dev/null 2>&1 || { echo "scripts/gpu_pack.sh: no programs in $build/bin: build them first" >&2 && exit 1; }
 
 packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 mkdir -p "$packed"/{bin,lib}
-for program in "$build"/bin/*; do strip -o "$packed/bin/${program##*/}" "$program" 2>/dev/null || cp "$program" "$packed/bin/"; done
+# What the lines of checks.txt run: tests by ctest's files, programs by name.
+plan=tests/gpu/checks.txt
+tests=$(awk '$3 ~ /^test/ {print $1}' "$plan")
+for program in $(find "$build" -name CTestTestfile.cmake -exec grep -hF "$(sed 's/.*/[=[&]=]/' <<<"$tests")" {} + | sed -n 's/^add_test([^"]*"\([^"]*\)".*/\1/p') \
+    $(grep -oE '\$TANDEM_BIN/[a-z_-]+' "$plan" | sed "s#.TANDEM_BIN#$build/bin#") "$build"/bin/tandem-{train,engine,sync}; do
+    [ ! -e "$packed/bin/${program##*/}" ] || continue
+    strip -o "$packed/bin/${program##*/}" "$program" || { echo "scripts/gpu_pack.sh: $program is not built" >&2 && exit 1; }
+done
 for library in "$build"/lib/*.so*; do [ ! -e "$library" ] || cp -P "$library" "$packed/lib/"; done
 find "$packed/lib" -type f -exec strip --strip-unneeded {} +
 (cd "$build" && find . -name CTestTestfile.cmake -print0 | tar -c --null -T -) | tar -x -C "$packed"
@@ -29,7 +35,7 @@ nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 printf '%s\n%s\n%s\n' "$PWD" "$build" "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')" >"$packed/built_at"
 
 . scripts/gpu_libraries.sh
-{ ldd "$build"/bin/* "$build"/lib/*.so* 2>/dev/null || true; } | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
+{ ldd "$packed"/bin/* "$build"/lib/*.so* 2>/dev/null || true; } | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
     case "$library" in "$build"/*) continue ;; esac
     [[ "${library##*/}" =~ $on_every_machine ]] || cp -L "$library" "$packed/lib/"
 done
