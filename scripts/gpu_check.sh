@@ -20,6 +20,7 @@
 # name, where there is no git. TANDEM_PLAN=FILE: other lines than those of checks.txt. TANDEM_CHECK_PATIENCE=N: every
 # limit times N (gpu_rehearsal.sh).
 set -uo pipefail
+from=$PWD
 cd "$(dirname "$0")/.."
 scripts=$PWD/scripts
 
@@ -59,6 +60,7 @@ mkdir -p "$out" && out=$(cd "$out" && pwd) || bad "--out: '$out' is no folder th
 # The package, or the programs themselves, unpacked once.
 deps=${TANDEM_DEPS:-}
 if [ -n "$prebuilt" ]; then
+    [[ "$prebuilt" == /* ]] || prebuilt=$from/$prebuilt
     . scripts/gpu_prebuilt.sh
     unpack_prebuilt
 fi

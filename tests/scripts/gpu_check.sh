@@ -102,4 +102,22 @@ done
 printf '#!/bin/sh\ntest -z "$CUDA_MPS_PIPE_DIRECTORY"\n' >build/bin/device_gpu_bench && chmod +x build/bin/device_gpu_bench
 echo 'together 20 run,mps test -z "${CUDA_MPS_PIPE_DIRECTORY:-}"' >plan
 run 0 && says 'MPS does not run'
+# What was built elsewhere is unpacked once and run, and stands where it was built; a build folder is not overwritten.
+mkdir -p packed/bin packed/lib && printf '#!/bin/sh\n' >packed/bin/program && chmod +x packed/bin/program
+printf '%s\n%s\n13.0\n' "$(cd "$here/../.." && pwd)" "$work/elsewhere/build" >packed/built_at
+tar -cJf packed.txz -C packed .
+echo "prebuilt 20 run test -x \$TANDEM_BIN/program && test $work/elsewhere/build/bin -ef \$TANDEM_BIN" >plan
+mv cuda/bin/nvcc hidden
+TANDEM_BUILD=$work/unpacked run 0 --prebuilt packed.txz
+says 'built by nvcc +13.0' && says 'prebuilt +passed'
+# Attention alone, of all parts.
+printf 'some_attention 20 run true\nothers 20 run true\n' >plan
+TANDEM_BUILD=$work/unpacked "$check" --out "$work/results" --only attention --prebuilt packed.txz >out 2>&1 || fail "--only attention"
+says 'some_attention +passed' && silent '^others'
+rm elsewhere/build && mkdir elsewhere/build
+TANDEM_BUILD=$work/unpacked run 2 --prebuilt packed.txz
+says 'which is something else here'
+touch build/CMakeCache.txt && run 2 --prebuilt packed.txz && says 'is a build folder'
+run 2 --prebuilt nothing.txz && says "no file '.*/nothing.txz'"
+mv hidden cuda/bin/nvcc && rm build/CMakeCache.txt
 echo passed
