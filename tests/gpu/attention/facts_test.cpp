@@ -84,7 +84,7 @@ TEST_F(AttentionFacts, ProductsAreTheModelsBitByBit) {
         const std::vector<std::uint32_t> found = bits_of(out.to_host(stream).to_vector<float>()),
                                          wanted = bits_of(on_host(p));
         std::size_t differ = 0;
-        for (std::size_t i = 0; i < found.size(); ++i) differ += found[i] != wanted[i] ? 1 : 0;
+        for (std::size_t i = 0; i < found.size(); ++i) differ += std::size_t{found[i] != wanted[i]};
         EXPECT_EQ(differ, 0u) << "of " << found.size();
     }
 }
