@@ -16,7 +16,7 @@ namespace {
 using ops::AttentionSegment;
 using Block = std::vector<AttentionSegment>;
 
-struct Problem {
+struct MergeProblem {
     std::int64_t heads, kv_heads;
     Tensor q, k, v;  // on the tested device
     AttentionSegment whole;
@@ -35,7 +35,7 @@ Tensor not_numbers(Shape shape, DType dtype = DType::float32) {
 }
 
 // The last block's rows are rounded, too.
-Outputs merged(const Problem& p, const std::vector<std::size_t>& order) {
+Outputs merged(const MergeProblem& p, const std::vector<std::size_t>& order) {
     Outputs r{not_numbers(p.q.shape()), not_numbers({p.heads, p.q.dim(0)}),
               not_numbers(p.q.shape(), DType::bfloat16)};
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -69,7 +69,7 @@ void expect_rounded(const Outputs& found, const Block& block) {
 }
 
 // In some orders, at most twice as far from float32 on the CPU as attention over all keys at once.
-void expect_whole(const Problem& p, const std::vector<std::vector<std::size_t>>& orders) {
+void expect_whole(const MergeProblem& p, const std::vector<std::vector<std::size_t>>& orders) {
     Stream cpu = Stream::make_inline();
     const Shape row_scalars = {p.heads, p.q.dim(0)};
     const auto wide = [](const Tensor& tensor) { return with_dtype(to_host(tensor), DType::float32); };
@@ -91,8 +91,8 @@ Tensor there(Shape shape, std::uint64_t seed, DType dtype) {
     return to_tested(with_dtype(random(std::move(shape), seed), dtype));
 }
 
-Problem make_problem(std::int64_t rows, std::int64_t keys, std::int64_t head_dim, DType dtype) {
-    Problem p{2, 1, {}, {}, {}, {}, {}, 1.0f / std::sqrt(static_cast<float>(head_dim))};
+MergeProblem make_problem(std::int64_t rows, std::int64_t keys, std::int64_t head_dim, DType dtype) {
+    MergeProblem p{2, 1, {}, {}, {}, {}, {}, 1.0f / std::sqrt(static_cast<float>(head_dim))};
     p.q = there({rows, p.heads, head_dim}, 1, dtype);
     p.k = there({keys, p.kv_heads, head_dim}, 2, dtype);
     p.v = there({keys, p.kv_heads, head_dim}, 3, dtype);
@@ -101,9 +101,9 @@ Problem make_problem(std::int64_t rows, std::int64_t keys, std::int64_t head_dim
 
 // Causal attention in three blocks of keys. Rows before a block's keys are in its segments and see nothing, or
 // are in no segment.
-Problem causal_blocks(std::int64_t head_dim, DType dtype, bool blind) {
+MergeProblem causal_blocks(std::int64_t head_dim, DType dtype, bool blind) {
     constexpr std::int64_t kKeys = 45, kRows = 3 * kKeys;
-    Problem p = make_problem(kRows, kRows, head_dim, dtype);
+    MergeProblem p = make_problem(kRows, kRows, head_dim, dtype);
     p.whole = {0, kRows, 0, kRows, true};
     for (std::int64_t first = 0; first < kRows; first += kKeys) {
         const std::int64_t begin = blind ? 0 : first, end = first + kKeys;
@@ -154,7 +154,7 @@ TEST(GpuAttentionMerge, WithoutTensorCores) {
 // Blocks of several parts (row_law.cuh).
 TEST(GpuAttentionMerge, BlocksOfManyKeys) {
     on_every_device([] {
-        Problem p = make_problem(5, 2300, 64, DType::bfloat16);
+        MergeProblem p = make_problem(5, 2300, 64, DType::bfloat16);
         p.whole = {0, 5, 0, 2300, false};
         p.blocks = {{{0, 5, 0, 1100, false}}, {{0, 5, 1100, 1200, false}}};
         expect_whole(p, {{1, 0}});
