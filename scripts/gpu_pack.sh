@@ -31,7 +31,7 @@ for library in "$build"/lib/*.so*; do [ ! -e "$library" ] || cp -P "$library" "$
 find "$packed/lib" -type f -exec strip --strip-unneeded {} +
 (cd "$build" && find . -name CTestTestfile.cmake -print0 | tar -c --null -T -) | tar -x -C "$packed"
 # Where ctest's files and what the tests were compiled with look for the sources and the programs; the toolkit.
-nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+nvcc=$(sed -n 's/^set(CMAKE_CUDA_COMPILER "\(.*\)")/\1/p' "$build"/CMakeFiles/*/CMakeCUDACompiler.cmake)
 printf '%s\n%s\n%s\n' "$PWD" "$build" "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')" >"$packed/built_at"
 
 . scripts/gpu_libraries.sh

@@ -262,6 +262,9 @@ function(tandem_kernels_on_host leaf)
   tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
   tandem_test_name(${leaf} name)
+  if(NOT TARGET ${name}.computes)  # a sanitizer's build, and not of its list
+    return()
+  endif()
   target_compile_definitions(${name}.computes PRIVATE ${TANDEM_ON_HOST_DEFINITION})
 endfunction()
 
