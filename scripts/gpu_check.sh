@@ -115,9 +115,9 @@ line() {
     case "$kind" in
     test) step "$name" "$limit" env "GTEST_OUTPUT=json:$out/$name.json" ctest --test-dir "$build" -R "^${name//./\\.}\$" --output-on-failure --no-tests=error ;;
     run) step "$name" "$limit" bash -c "$4" ;;
-    sanitize) # NAME is TEST.TOOL. Errors that calls return are the test's to judge: it provokes some on purpose.
+    sanitize) # NAME is TEST.TOOL, COMMAND the test's arguments. Errors that calls return are the test's to judge: it provokes some on purpose.
         step "$name" "$limit" "$sanitizer" --tool "${name##*.}" --report-api-errors no --error-exitcode 9 \
-            --print-limit 20 "$TANDEM_BIN/${name%.*}"
+            --print-limit 20 "$TANDEM_BIN/${name%.*}" $4
         ;;
     *) note "$name" "failed (no kind '$kind')" 0 ;;
     esac
