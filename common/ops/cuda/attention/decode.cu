@@ -52,9 +52,9 @@ void decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor
     if (by_tensor_cores) {
         with_mma_head_dim(head_dim, [&]<int kDim>() {
             const auto launch = [&]<int kKeys>() {
-                using Shape = DecodeShape<kDim, kKeys>;
-                work.launch(part_mma_kernel<kDim, kKeys>, blocks, Shape::kThreads, Shape::kBytes, queries,
-                            cache, scale * kLog2E, static_cast<std::uint32_t>(head_blocks), parts);
+                work.launch(part_mma_kernel<kDim, kKeys>, blocks, kDecodeThreads,
+                            DecodeShape<kDim, kKeys>::kBytes, queries, cache, scale * kLog2E,
+                            static_cast<std::uint32_t>(head_blocks), parts);
             };
             if (on_hopper(stream)) {
                 launch.template operator()<kHopperCadence<kDim>>();

@@ -1,6 +1,6 @@
 // Decode on tensor cores: a block has the query heads of a group, sixteen at most, which are the rows of its
-// products, and kPart of a sequence's keys. row_law.cuh says what it computes. Each of its warps makes all
-// scores and weights of a tile, and the values of its share of the dimensions: the same sums in the same lanes
+// products, and kPart of a sequence's keys. row_law.cuh says what it computes. Each of four warps makes all
+// scores and weights of a tile, and the values of a quarter of the dimensions: the same sums in the same lanes
 // as in forward_mma.cuh, and no exchange between warps. The bound is reading the cache: kStages tiles of keys
 // and values are on their way, and where the next one lies is looked up a turn ahead.
 #pragma once
@@ -21,10 +21,7 @@ struct DecodeShape {
     static constexpr int kStages = kKeys == 128 ? 3 : (kDim == 64 ? 4 : (kDim == 256 ? 2 : 3));
     static constexpr int kBlocks =  // of an SM
         kKeys == 128 ? (kDim == 64 ? 2 : 1) : (kDim == 64 ? 3 : (kDim == 256 ? 1 : 2));
-    static constexpr int kWarps =
-        kBlocks == 1 && kKeys == 128 ? 8 : 4;  // enough of an SM to hide each other's waits
-    static constexpr int kThreads = 32 * kWarps;
-    static constexpr int kColumns = (kDim / 16 + kWarps - 1) / kWarps;  // sixteen dimensions each, of a warp
+    static constexpr int kColumns = (kDim / 16 + 3) / 4;  // sixteen dimensions each, of a warp
     static constexpr SharedAddress kStageBytes = 2 * Keys::kBytes;
     static constexpr std::size_t kBytes = kStages * kStageBytes + kTileAlignment;
 };
@@ -51,7 +48,7 @@ __device__ __forceinline__ void load_queries(const Elements& q, const Cache& c, 
 
 // Grid: (sequence, kv head, kMmaHeads of its group, part).
 template <int kDim, int kKeys>
-__global__ void __launch_bounds__(DecodeShape<kDim, kKeys>::kThreads, DecodeShape<kDim, kKeys>::kBlocks)
+__global__ void __launch_bounds__(kDecodeThreads, DecodeShape<kDim, kKeys>::kBlocks)
     part_mma_kernel(const __grid_constant__ Elements q, const __grid_constant__ Cache c, float scale_log2,
                     std::uint32_t head_blocks, const __grid_constant__ Parts parts) {
     using Shape = DecodeShape<kDim, kKeys>;
@@ -71,7 +68,7 @@ __global__ void __launch_bounds__(DecodeShape<kDim, kKeys>::kThreads, DecodeShap
     const PagedRows rows{c.k.data + head_bytes, c.v.data + head_bytes,
                          c.tables + item.sequence * c.table_width,
                          static_cast<std::uint32_t>(c.kv_heads * c.head_dim * 2), item.end};
-    PagedTile<kDim, kKeys, Shape::kThreads> next;
+    PagedTile<kDim, kKeys, kDecodeThreads> next;
     const auto load = [&](int j, SharedAddress stage) {
         if (j < tiles)
             next.load(rows, stages + stage, stages + stage + Keys::kBytes, static_cast<int>(c.head_dim),
