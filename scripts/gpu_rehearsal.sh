@@ -2,7 +2,9 @@
 # gpu_check.sh from beginning to end without a GPU: in a fresh minimal root (fresh_root.sh; g++, CMake, Ninja, Python and
 # nothing of ours), with this machine's CUDA toolkit and no network, the package of gpu_deps.sh goes in, everything is
 # built and linked there for sm_90a, every program prints its help, and each line of checks.txt runs on the emulated GPU,
-# with stand-ins for nvidia-smi, compute-sanitizer and MPS (tests/scripts/stand_ins) and small sizes. Needs root.
+# with stand-ins for nvidia-smi, compute-sanitizer and MPS (tests/scripts/stand_ins) and small sizes. At the end what was
+# built is packed by gpu_pack.sh and attention's lines run from the package alone, as in the first ten minutes with a GPU.
+# Needs root.
 #   scripts/gpu_rehearsal.sh [--suite NAME] [--deps FOLDER] [--results FOLDER] [OPTION OF fresh_root.sh]…
 #
 # --suite: bookworm unless told. --deps: the package, where it has been collected. --results: where the logs go (default
@@ -15,7 +17,7 @@ suite=bookworm deps="" results=runs/gpu_rehearsal passed_on=() inside=0
 while [ $# -gt 0 ]; do
     case "$1" in
     --inside) inside=1 && shift ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --suite | --deps | --results | --ccache | --keep | --cache | --mirror)
         [ $# -ge 2 ] || { echo "scripts/gpu_rehearsal.sh: $1 needs a value" >&2 && exit 2; }
         case "$1" in
@@ -41,7 +43,7 @@ if [ $inside -eq 0 ]; then
     fi
     rm -rf "$results" && mkdir -p "$results"
     TANDEM_COMMIT=${TANDEM_COMMIT:-$(git describe --always --dirty)}
-    scripts/fresh_root.sh --no-network --include g++,cmake,ninja-build,python3-minimal --bind "$toolkit:/usr/local/cuda" \
+    scripts/fresh_root.sh --no-network --include g++,cmake,ninja-build,python3-minimal,xz-utils --bind "$toolkit:/usr/local/cuda" \
         --bind "$(realpath "$deps"):/mnt/deps" "${passed_on[@]}" "$suite" \
         env "TANDEM_COMMIT=$TANDEM_COMMIT" scripts/gpu_rehearsal.sh --inside > >(tee "$results/log.txt") &
     child=$!
@@ -83,5 +85,10 @@ if grep -alz '^1000$' /proc/[0-9]*/cmdline 2>/dev/null; then fail "the stand-in 
 # What takes several GPUs.
 TANDEM_EMULATED_GPUS=3 scripts/gpu_check.sh --out runs/rehearsal_gpus --only run --match nccl --minutes 600 || code=1
 ls /tmp/tandem_mps.* 2>/dev/null && fail "MPS's folder is left"
+
+part "the first ten minutes: packed, carried, nothing compiled"
+scripts/gpu_pack.sh runs/prebuilt.txz || fail "what was built cannot be packed"
+mv build/gpu build/packed_from
+scripts/gpu_check.sh --prebuilt runs/prebuilt.txz --only attention --minutes 600 --out runs/ten_minutes || code=1
 part "done: exit code $code"
 exit $code
