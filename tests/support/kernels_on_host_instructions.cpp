@@ -96,20 +96,6 @@ void multiply_all(const std::uint64_t* all) {
     }
 }
 
-struct Turn {
-    std::uint32_t from, to;
-};
-
-void transpose_all(const std::uint64_t* all) {
-    for (unsigned lane = 0; lane < 32; ++lane) {
-        const unsigned g = lane / 4, t = lane % 4;
-        const auto element = [&](unsigned row) {
-            return operands<Turn>(all, row * 4 + g / 2).from >> (16 * (g % 2)) & 0xffffu;
-        };
-        operands<Turn>(all, lane).to = element(2 * t) | element(2 * t + 1) << 16;
-    }
-}
-
 }  // namespace
 
 thread_local constinit Counts counts;
@@ -144,12 +130,6 @@ Four<float> multiply(Four<float> c, Four<std::uint32_t> a, std::uint32_t b0, std
     Product product{c, a, {b0, b1}};
     together(&product, multiply_all, __builtin_return_address(0));
     return product.c;
-}
-
-std::uint32_t transpose(std::uint32_t pair) {
-    Turn turn{pair, 0};
-    together(&turn, transpose_all, __builtin_return_address(0));
-    return turn.to;
 }
 
 }  // namespace fibers

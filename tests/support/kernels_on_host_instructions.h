@@ -17,7 +17,6 @@ struct Four {
 
 TANDEM_CALLED Four<std::uint32_t> load_matrices(std::uintptr_t row, bool transposed);
 TANDEM_CALLED Four<float> multiply(Four<float> c, Four<std::uint32_t> a, std::uint32_t b0, std::uint32_t b1);
-TANDEM_CALLED std::uint32_t transpose(std::uint32_t pair);
 TANDEM_CALLED void copy_ahead(std::uintptr_t to, const void* from, bool there);
 TANDEM_CALLED void commit_ahead();
 TANDEM_CALLED void wait_ahead(int pending);

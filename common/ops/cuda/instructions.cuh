@@ -81,17 +81,6 @@ __device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)
     multiply(c, a, b[0], b[1]);
 }
 
-// Transposes an 8×8 matrix of two-byte numbers; a lane gives and gets row g, columns 2t and 2t + 1.
-__device__ __forceinline__ std::uint32_t transpose(std::uint32_t pair) {
-#if defined(TANDEM_KERNELS_ON_HOST)
-    return fibers::transpose(pair);
-#else
-    std::uint32_t result;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
-    return result;
-#endif
-}
-
 // Sixteen bytes on their way to shared memory while the thread goes on, both sides at multiples of 16; zeros
 // where they are not there, when `from` need only be some aligned address. Copies are committed in groups; when
 // all but the newest kPending groups of a thread have been waited for, the thread itself may read what they
