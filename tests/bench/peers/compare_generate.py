@@ -1,38 +1,52 @@
 #!/usr/bin/env python3
-"""Greedy decode of a Hugging Face directory: tandem-engine beside transformers' generate and llama.cpp, in one run.
+"""Decode of a Hugging Face directory: tandem-engine beside transformers' generate, vLLM and llama.cpp, in one run.
 
-    python3 tests/bench/peers/compare_generate.py --model DIR [--bin PATH/tandem-engine] [--batch 1,16] [--json]
+    python3 tests/bench/peers/compare_generate.py [--model DIR] [--bin PATH/tandem-engine] [--batch 1,16] [--json]
+        [--peers transformers,vllm] [--dtypes fp32,bf16] [--temperature 1] [--logprobs]
+        [--vllm VENV/bin/vllm]                        # scripts/vllm_environment.sh VENV; it is asked in bf16
         [--llama-batched-bench PATH --gguf FILE]      # the same weights in bf16, by llama.cpp's convert_hf_to_gguf.py
 
-Every side decodes --new-tokens tokens after a prompt of --prompt tokens, none stops early. The prefill is taken off:
-the time of a request for one token is subtracted. tandem-engine is asked over HTTP, as its users do; transformers is
-called in this process. Rounds alternate between the sides; medians are printed.
+Without --model: a model of SmolLM2-135M's shapes with random weights. Every side decodes --new-tokens tokens after a
+prompt of --prompt tokens, none stops early. The prefill is taken off: the time of a request for one token is
+subtracted. tandem-engine and vLLM are asked over HTTP, as their users do; transformers is called in this process.
+Rounds alternate between the sides, which all stay up; medians are printed.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import random
+import signal
+import socket
 import statistics
 import subprocess
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 DEADLINE_S = 120
+START_S = 300
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 ENGINE_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        return json.load(answer)
 
 
 class Tandem:
     """tandem-engine in a process of its own."""
 
     def __init__(self, options, dtype):
-        self.name, self.dtype = "tandem", dtype
+        self.name, self.dtype, self.options = "tandem", dtype, options
         self.folder = tempfile.TemporaryDirectory()
         ready = pathlib.Path(self.folder.name) / "url"
         command = [options.bin, "serve", "--model", options.model, "--listen", "127.0.0.1:0", "--dtype", ENGINE_DTYPES[dtype]]
@@ -46,11 +60,9 @@ class Tandem:
         self.url = ready.read_text().strip()
 
     def generate(self, prompts, new_tokens):
-        sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
-        body = json.dumps({"input_ids": prompts, "sampling_params": sampling}).encode()
-        request = urllib.request.Request(self.url + "/generate", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-            return [one["output_ids"] for one in json.load(answer)]
+        sampling = {"temperature": self.options.temperature, "max_new_tokens": new_tokens, "ignore_eos": True}
+        body = {"input_ids": prompts, "sampling_params": sampling, "return_logprob": self.options.logprobs}
+        return [one["output_ids"] for one in post(self.url + "/generate", body)]
 
     def close(self):
         self.process.terminate()
@@ -58,9 +70,52 @@ class Tandem:
         self.folder.cleanup()
 
 
+class Vllm:
+    """vLLM's server, with its defaults but for the room of its cache."""
+
+    def __init__(self, options, dtype):
+        self.name, self.dtype, self.options = "vllm", dtype, options
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        command = [options.vllm, "serve", options.model, "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--dtype", ENGINE_DTYPES[dtype], "--max-model-len", "1024", "--skip-tokenizer-init", "--no-enable-prefix-caching"]
+        environment = dict(os.environ, VLLM_CPU_KVCACHE_SPACE="2", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
+        self.log = tempfile.NamedTemporaryFile(prefix="vllm", suffix=".log")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        end = time.monotonic() + START_S
+        while not self.answers():
+            if time.monotonic() > end or self.process.poll() is not None:
+                tail = pathlib.Path(self.log.name).read_text()[-2000:]
+                self.close()
+                raise SystemExit(f"{options.vllm} did not start:\n{tail}")
+            time.sleep(0.5)
+
+    def answers(self):
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            with urllib.request.urlopen(self.url + "/health", timeout=5):
+                return True
+        return False
+
+    def generate(self, prompts, new_tokens):
+        body = {"model": "model", "prompt": prompts, "max_tokens": new_tokens, "temperature": self.options.temperature}
+        body |= {"ignore_eos": True, "return_token_ids": True, "detokenize": False} | ({"logprobs": 0} if self.options.logprobs else {})
+        return [one["token_ids"] for one in post(self.url + "/v1/completions", body)["choices"]]
+
+    def close(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+        self.log.close()
+
+
 class Transformers:
     def __init__(self, options, dtype):
-        self.name, self.dtype = "transformers", dtype
+        self.name, self.dtype, self.temperature = "transformers", dtype, options.temperature
         self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=DTYPES[dtype])
 
     @torch.inference_mode()
@@ -68,7 +123,7 @@ class Transformers:
         ids = torch.tensor(prompts)
         output = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=new_tokens, min_new_tokens=new_tokens,
-            do_sample=False, pad_token_id=0,
+            do_sample=self.temperature > 0, pad_token_id=0, **({"temperature": self.temperature, "top_k": 0} if self.temperature > 0 else {}),
         )  # fmt: skip
         return output[:, ids.shape[1] :].tolist()
 
@@ -95,29 +150,57 @@ def llama(options, batch):
     return json.loads(line)["speed_tg"]
 
 
+def random_model(folder):
+    """SmolLM2-135M's shapes (its config.json), weights by chance."""
+    config = LlamaConfig(
+        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
+        vocab_size=49152, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=100000.0, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def sides_of(options, dtype):
+    peers = options.peers.split(",")
+    sides = [Tandem(options, dtype)]
+    if "transformers" in peers:
+        sides.append(Transformers(options, dtype))
+    if "vllm" in peers and dtype == "bf16":
+        sides.append(Vllm(options, dtype))
+    return sides
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="Hugging Face directory")
+    parser.add_argument("--model", help="Hugging Face directory; without it, random weights of SmolLM2-135M's shapes")
     parser.add_argument("--bin", default=str(here / "../../../build/release/bin/tandem-engine"))
     parser.add_argument("--batch", default="1,16")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtypes", default="fp32,bf16")
+    parser.add_argument("--temperature", type=float, default=0)
+    parser.add_argument("--logprobs", action="store_true", help="of every token that is drawn (not asked of transformers)")
+    parser.add_argument("--peers", default="transformers")
+    parser.add_argument("--vllm", default="vllm", help="its program, for --peers vllm")
     parser.add_argument("--llama-batched-bench", help="llama.cpp's program of this name")
     parser.add_argument("--gguf", help="the model's weights for it, in bf16")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    made = tempfile.TemporaryDirectory()
+    options.model = options.model or random_model(made.name)
     vocab = json.loads((pathlib.Path(options.model) / "config.json").read_text())["vocab_size"]
     draw = random.Random(0)
     rows = []
     for batch in map(int, options.batch.split(",")):
         prompts = [[draw.randrange(vocab) for _ in range(options.prompt)] for _ in range(batch)]
         rates = {}
-        for dtype in DTYPES:
-            sides = [Tandem(options, dtype), Transformers(options, dtype)]
+        for dtype in options.dtypes.split(","):
+            sides = sides_of(options, dtype)
             for side in sides:
                 side.generate(prompts, 4)  # warm
             for _ in range(options.rounds):
@@ -127,17 +210,17 @@ def main():
                 side.close()
         if options.llama_batched_bench:
             rates[("llama.cpp", "bf16")] = [llama(options, batch) for _ in range(options.rounds)]
-        best = max(statistics.median(values) for (name, _), values in rates.items() if name == "transformers")
+        best = max(statistics.median(values) for (name, _), values in rates.items() if name == options.peers.split(",")[0])
         for (name, dtype), values in rates.items():
             rate = statistics.median(values)
-            rows.append({"batch": batch, "engine": name, "dtype": dtype, "tokens_per_s": rate, "times_transformers": rate / best})
+            rows.append({"batch": batch, "engine": name, "dtype": dtype, "tokens_per_s": rate, "times_peer": rate / best})
     if options.json:
         print(json.dumps(rows))
         return
-    print(f"{options.threads} threads, prompt {options.prompt}, {options.new_tokens} new tokens; 'times' is to transformers' better dtype")
+    print(f"{options.threads} threads, prompt {options.prompt}, {options.new_tokens} new tokens; 'times' is to the better dtype of {options.peers.split(',')[0]}")
     print(f"{'batch':>5}  {'engine':<14}{'dtype':<6}{'tokens/s':>10}{'times':>8}")
     for row in rows:
-        print(f"{row['batch']:>5}  {row['engine']:<14}{row['dtype']:<6}{row['tokens_per_s']:>10.1f}{row['times_transformers']:>8.2f}")
+        print(f"{row['batch']:>5}  {row['engine']:<14}{row['dtype']:<6}{row['tokens_per_s']:>10.1f}{row['times_peer']:>8.2f}")
 
 
 if __name__ == "__main__":
