@@ -1,9 +1,5 @@
-// Quantisation on the CPU: rows are cut at each change of scale; each piece is one loop.
+// Quantisation on the CPU: leaf loops over a row, cut at each change of scale.
 #include "common/ops/quantize.h"
-
-#include <algorithm>
-#include <array>
-#include <bit>
 
 #include "common/error.h"
 #include "common/ops/cpu/copy_kernels.h"
@@ -15,77 +11,154 @@ namespace {
 
 using std::size_t;
 
-TANDEM_CLONES std::uint32_t amax_fp32(const std::uint32_t* bits, size_t count, std::uint32_t amax) {
-    for (size_t i = 0; i < count; ++i) {
-        const std::uint32_t magnitude = bits[i] & 0x7fffffffu;
-        amax = magnitude > amax ? magnitude : amax;
+// Calls body(first element, elements, index) for each piece of a row with one scale: `first` elements, then
+// kScaleBlock each. Whole blocks come with a constant length.
+template <typename Body>
+TANDEM_INLINE void for_pieces(size_t count, size_t first, const Body& body) {
+    constexpr auto kBlock = static_cast<size_t>(kScaleBlock);
+    size_t part = first < count ? first : count;
+    for (size_t at = 0, index = 0; at < count; ++index) {
+        part == kBlock ? body(at, kBlock, index) : body(at, part, index);
+        at += part;
+        part = kBlock < count - at ? kBlock : count - at;
     }
-    return amax;
 }
 
-TANDEM_CLONES std::uint32_t amax_bf16(const std::uint16_t* bits, size_t count, std::uint32_t amax) {
-    auto most = static_cast<std::uint16_t>(amax >> 16);
+template <typename T>
+TANDEM_INLINE std::uint32_t largest(const T* bits, size_t count) {
+    constexpr T kMagnitude = static_cast<T>(~T{0}) >> 1;
+    T most = 0;
     for (size_t i = 0; i < count; ++i) {
-        const auto magnitude = static_cast<std::uint16_t>(bits[i] & 0x7fffu);
+        const T magnitude = bits[i] & kMagnitude;
         most = magnitude > most ? magnitude : most;
     }
-    const std::uint32_t found = static_cast<std::uint32_t>(most) << 16;
-    return found > amax ? found : amax;
+    return static_cast<std::uint32_t>(most) << (32 - 8 * sizeof(T));
 }
 
-TANDEM_CLONES void to_e4m3(const float* from, size_t count, float scale, std::uint8_t* to) {
-    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(shared::e4m3_bits(from[i] / scale));
+// Raises the pieces' amax and returns the largest magnitude of the row, both as bits of a float.
+template <typename T>
+TANDEM_INLINE std::uint32_t raise_amax(const std::byte* row, size_t count, size_t first, float* amax) {
+    const T* bits = reinterpret_cast<const T*>(row);
+    std::uint32_t most = 0;
+    for_pieces(
+        count, first, [&](size_t at, size_t part, size_t index) __attribute__((always_inline)) {
+            const std::uint32_t found = largest(bits + at, part);
+            if (found > shared::bits_of(amax[index])) amax[index] = shared::float_of(found);
+            most = found > most ? found : most;
+        });
+    return most;
+}
+TANDEM_CLONES std::uint32_t amax_of_fp32(const std::byte* row, size_t count, size_t first, float* amax) {
+    return raise_amax<std::uint32_t>(row, count, first, amax);
+}
+TANDEM_CLONES std::uint32_t amax_of_bf16(const std::byte* row, size_t count, size_t first, float* amax) {
+    return raise_amax<std::uint16_t>(row, count, first, amax);
 }
 
-TANDEM_CLONES void to_int8(const float* from, size_t count, float scale, std::uint8_t* to) {
-    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(shared::int8_value(from[i] / scale));
-}
-
-// Calls body(first element, elements, index of the scale) for each piece of row `row` of the box.
-template <typename Body>
-void for_pieces(const WeightBox& box, const ScaleGrid& grid, std::int64_t row, const Body& body) {
-    const std::byte* data = box.data + static_cast<size_t>(row) * box.stride;
-    if (grid.kind == Quantization::int8_channel) {
-        return body(data, static_cast<size_t>(box.columns), static_cast<size_t>(box.row + row));
+// What one element becomes in a format, in the low byte; and two bfloat16, the first in the low half of `both`,
+// in the low two bytes.
+struct E4m3 {
+    TANDEM_INLINE std::uint32_t one(float value, float scale) { return shared::e4m3_bits(value / scale); }
+    TANDEM_INLINE std::uint32_t two(std::uint32_t both, float scale) {
+        const float first = shared::float_of((both << 16) & 0x7fffffffu) / scale;
+        const float second = shared::float_of(both & 0x7fff0000u) / scale;
+        const std::uint32_t raised = (shared::e4m3_raised(shared::bits_of(first)) & 0xffu) |
+                                     shared::e4m3_raised(shared::bits_of(second)) << 8;
+        return (raised - shared::kE4m3Raised * 0x101u) | ((both >> 8) & 0x80u) | ((both >> 16) & 0x8000u);
     }
-    const std::int64_t first = (box.row + row) / kScaleBlock * grid.scale_columns();
-    for (std::int64_t at = 0; at < box.columns;) {
-        const std::int64_t column = box.column + at;
-        const std::int64_t count = std::min(box.columns - at, kScaleBlock - column % kScaleBlock);
-        body(data + static_cast<size_t>(at) * dtype_size(box.dtype), static_cast<size_t>(count),
-             static_cast<size_t>(first + column / kScaleBlock));
-        at += count;
+};
+
+struct Int8 {
+    TANDEM_INLINE std::uint32_t one(float value, float scale) {
+        return static_cast<std::uint32_t>(shared::int8_value(value / scale));
     }
+    TANDEM_INLINE std::uint32_t two(std::uint32_t both, float scale) {
+        return (one(shared::float_of(both << 16), scale) & 0xffu) |
+               one(shared::float_of(both & 0xffff0000u), scale) << 8;
+    }
+};
+
+template <typename Format>
+TANDEM_INLINE void convert(const float* from, size_t count, float scale, std::uint8_t* __restrict to) {
+    for (size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint8_t>(Format::one(from[i], scale));
 }
 
-// One piece in one scale; bfloat16 is widened in blocks first.
-void convert(const std::byte* from, DType dtype, size_t count, Quantization kind, float scale,
-             std::uint8_t* to) {
-    const auto loop = kind == Quantization::fp8_block ? to_e4m3 : to_int8;
-    if (dtype == DType::float32) return loop(reinterpret_cast<const float*>(from), count, scale, to);
-    std::array<float, 256> wide;
-    for (size_t at = 0; at < count; at += wide.size()) {
-        const size_t part = std::min(wide.size(), count - at);
-        detail::copy_kernels().widen(from + 2 * at, reinterpret_cast<std::byte*>(wide.data()),
-                                     static_cast<std::int64_t>(part));
-        loop(wide.data(), part, scale, to + at);
+// Words of two: in vectors they widen by a shift and a mask, and half as much is narrowed.
+template <typename Format>
+TANDEM_INLINE void convert(const std::uint16_t* from, size_t count, float scale,
+                           std::uint8_t* __restrict to) {
+    for (size_t i = 0; i < count / 2; ++i) {
+        std::uint32_t both;
+        __builtin_memcpy(&both, from + 2 * i, 4);
+        const auto codes = static_cast<std::uint16_t>(Format::two(both, scale));
+        __builtin_memcpy(to + 2 * i, &codes, 2);
     }
+    if (count % 2 == 0) return;
+    const float last = shared::float_of_bfloat16(from[count - 1]);
+    to[count - 1] = static_cast<std::uint8_t>(Format::one(last, scale));
+}
+
+template <typename Format, typename T>
+TANDEM_INLINE void convert_row(const std::byte* row, size_t count, size_t first, const float* scales,
+                               std::uint8_t* to) {
+    const T* from = reinterpret_cast<const T*>(row);
+    for_pieces(
+        count, first, [&](size_t at, size_t part, size_t index) __attribute__((always_inline)) {
+            convert<Format>(from + at, part, scales[index], to + at);
+        });
+}
+
+using ConvertRow = void(const std::byte* row, size_t count, size_t first, const float* scales,
+                        std::uint8_t* to);
+TANDEM_CLONES void e4m3_of_fp32(const std::byte* row, size_t count, size_t first, const float* scales,
+                                std::uint8_t* to) {
+    convert_row<E4m3, float>(row, count, first, scales, to);
+}
+TANDEM_CLONES void e4m3_of_bf16(const std::byte* row, size_t count, size_t first, const float* scales,
+                                std::uint8_t* to) {
+    convert_row<E4m3, std::uint16_t>(row, count, first, scales, to);
+}
+TANDEM_CLONES void int8_of_fp32(const std::byte* row, size_t count, size_t first, const float* scales,
+                                std::uint8_t* to) {
+    convert_row<Int8, float>(row, count, first, scales, to);
+}
+TANDEM_CLONES void int8_of_bf16(const std::byte* row, size_t count, size_t first, const float* scales,
+                                std::uint8_t* to) {
+    convert_row<Int8, std::uint16_t>(row, count, first, scales, to);
+}
+
+ConvertRow* converter(Quantization kind, DType dtype) {
+    if (kind == Quantization::fp8_block) return dtype == DType::float32 ? e4m3_of_fp32 : e4m3_of_bf16;
+    return dtype == DType::float32 ? int8_of_fp32 : int8_of_bf16;
+}
+
+// Where row `row` of the box lies in the scales: the index of its first, and how many of its elements have that.
+struct RowScales {
+    RowScales(const WeightBox& box, const ScaleGrid& grid, std::int64_t row)
+        : index(static_cast<size_t>(box.row + row)), first(static_cast<size_t>(box.columns)) {
+        if (grid.kind == Quantization::int8_channel) return;
+        index = static_cast<size_t>((box.row + row) / kScaleBlock * grid.scale_columns() +
+                                    box.column / kScaleBlock);
+        first = static_cast<size_t>(kScaleBlock - box.column % kScaleBlock);
+    }
+    size_t index, first;
+};
+
+const std::byte* row_of(const WeightBox& box, std::int64_t row) {
+    return box.data + static_cast<size_t>(row) * box.stride;
 }
 
 }  // namespace
 
 void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax) {
     stream.synchronize();
+    const auto raise = box.dtype == DType::float32 ? amax_of_fp32 : amax_of_bf16;
     for (std::int64_t row = 0; row < box.rows; ++row) {
-        for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
-            auto most = std::bit_cast<std::uint32_t>(amax[scale]);
-            most = box.dtype == DType::float32
-                       ? amax_fp32(reinterpret_cast<const std::uint32_t*>(from), count, most)
-                       : amax_bf16(reinterpret_cast<const std::uint16_t*>(from), count, most);
-            require(most < 0x7f800000u, "accumulate_amax: row {} of the weight holds NaN or infinity",
-                    box.row + row);
-            amax[scale] = std::bit_cast<float>(most);
-        });
+        const RowScales at(box, grid, row);
+        const std::uint32_t most =
+            raise(row_of(box, row), static_cast<size_t>(box.columns), at.first, amax.data() + at.index);
+        require(most < 0x7f800000u, "accumulate_amax: row {} of the weight holds NaN or infinity",
+                box.row + row);
     }
 }
 
@@ -95,13 +168,14 @@ Checksum quantize(Stream& stream, const WeightBox& box, const ScaleGrid& grid, s
     const detail::CopyKernels& kernels = detail::copy_kernels();
     detail::HashState hash;
     kernels.hash_begin(hash);
+    const auto convert = converter(grid.kind, box.dtype);
+    const auto columns = static_cast<size_t>(box.columns);
     size_t written = 0, hashed = 0;
     for (std::int64_t row = 0; row < box.rows; ++row) {
-        for_pieces(box, grid, row, [&](const std::byte* from, size_t count, size_t scale) {
-            convert(from, box.dtype, count, grid.kind, scales[scale],
-                    reinterpret_cast<std::uint8_t*>(to.data + written));
-            written += count;
-        });
+        const RowScales at(box, grid, row);
+        convert(row_of(box, row), columns, at.first, scales.data() + at.index,
+                reinterpret_cast<std::uint8_t*>(to.data + written));
+        written += columns;
         const size_t lines = (written - hashed) / 64 * 64;
         if (lines < 1024) continue;  // short rows are hashed several at a time
         kernels.hash_lines(hash, {to.data + hashed, 0, nullptr, 0, 1, lines});

@@ -5,18 +5,23 @@
 
 namespace tandem::ops::shared {
 
+// In the low byte: kE4m3Raised more than the code of a magnitude (its float bits; no NaN). One addition rounds:
+// `shift` is 2^20 times the power of two below the magnitude, so the sum counts eighths of that power, 8 to 16
+// of them, in its low byte; below 2^-6, the smallest normal number, it counts units of 2^-9, 0 to 8. The
+// exponent of `shift` is the code's, eight codes a power of two.
+inline constexpr std::uint32_t kE4m3Raised = 0x68;
+TANDEM_HOST_DEVICE std::uint32_t e4m3_raised(std::uint32_t magnitude) {
+    const std::uint32_t clamped = magnitude < 0x43e00000u ? magnitude : 0x43e00000u;  // 448
+    const std::uint32_t power = (clamped & 0x7f800000u) + (20u << 23);
+    const std::uint32_t shift = power > 0x46800000u ? power : 0x46800000u;  // 2^14
+    return bits_of(float_of(clamped) + float_of(shift)) + (shift >> 20);
+}
+
 TANDEM_HOST_DEVICE std::uint32_t e4m3_bits(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
-    // Normal: 20 bits of the mantissa are rounded off; the exponent's bias is 7 instead of 127.
-    const std::uint32_t normal = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
-    // Below 2^-6: multiples of 2^-9, the unit in the last place of 2^14.
-    const float shifted = float_of(magnitude) + 16384.0f;
-    const std::uint32_t subnormal = bits_of(shifted) - 0x46800000u;
-    std::uint32_t result = magnitude < 0x3c800000u ? subnormal : normal;
-    result = magnitude >= 0x43e00000u ? 0x7eu : result;  // 448 and more
-    result = magnitude > 0x7f800000u ? 0x7fu : result;
-    return result | ((bits >> 24) & 0x80u);
+    const std::uint32_t code = (e4m3_raised(magnitude) - kE4m3Raised) & 0x7fu;
+    return (magnitude > 0x7f800000u ? 0x7fu : code) | ((bits >> 24) & 0x80u);
 }
 
 // Two at once, the first in the low byte. GPUs from sm_89 on have an instruction for it, which gives the same
@@ -31,11 +36,13 @@ TANDEM_HOST_DEVICE std::uint32_t e4m3_pair(float first, float second) {
 #endif
 }
 
+// No NaN. Clamped as integers: compilers make minima of these only.
 TANDEM_HOST_DEVICE std::int32_t int8_value(float value) {
-    const float low = value < -127.0f ? -127.0f : value;
-    const float clamped = low > 127.0f ? 127.0f : low;
+    const std::uint32_t bits = bits_of(value), magnitude = bits & 0x7fffffffu;
+    const std::uint32_t clamped = magnitude < 0x42fe0000u ? magnitude : 0x42fe0000u;  // 127
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-    return static_cast<std::int32_t>(bits_of(clamped + magic)) - static_cast<std::int32_t>(bits_of(magic));
+    const float shifted = float_of(clamped | (bits & 0x80000000u)) + magic;
+    return static_cast<std::int32_t>(bits_of(shifted)) - static_cast<std::int32_t>(bits_of(magic));
 }
 
 // Quotients by one divisor in a few operations each: a product with the reciprocal, and twice what a fused

@@ -147,7 +147,8 @@ std::vector<float> naive_scales(const Weight& weight, const ScaleGrid& grid) {
 std::uint8_t naive_bits(float value, Quantization kind, float scale) {
     const float ratio = value / scale;
     if (kind == Quantization::int8_channel) {
-        return static_cast<std::uint8_t>(static_cast<std::int8_t>(std::nearbyint(ratio)));
+        return static_cast<std::uint8_t>(
+            static_cast<std::int8_t>(std::clamp(std::nearbyint(ratio), -127.0f, 127.0f)));
     }
     return static_cast<std::uint8_t>(nearest_e4m3(std::fabs(static_cast<double>(ratio))) |
                                      (std::signbit(ratio) ? 0x80 : 0));
@@ -205,6 +206,48 @@ TEST(Quantize, BoxesOfEveryPlaceAgainstTheDefinition) {
             }
         }
     }
+}
+
+// A row of all values in one scale, also from an odd element on, so that each meets each place of a vector.
+void one_row_against_the_definition(const std::vector<float>& values, DType dtype, float scale) {
+    const auto columns = static_cast<std::int64_t>(values.size());
+    const Weight weight = make_weight(1, columns, dtype, values);
+    for (const Quantization kind : {Quantization::fp8_block, Quantization::int8_channel}) {
+        const ScaleGrid grid{kind, 1, columns};
+        const std::vector<float> scales(static_cast<std::size_t>(grid.scale_columns()), scale);
+        for (const std::int64_t first : {0, 37}) {
+            std::vector<std::byte> to(static_cast<std::size_t>(columns - first));
+            ops::quantize(weight.box(0, first, 1, columns - first), grid, scales, {to.data(), to.size()});
+            for (std::int64_t i = first; i < columns; ++i) {
+                const float value = weight.at(0, i);
+                ASSERT_EQ(static_cast<std::uint8_t>(to[static_cast<std::size_t>(i - first)]),
+                          naive_bits(value, kind, scale))
+                    << value << " / " << scale;
+            }
+        }
+    }
+}
+
+constexpr float kScales[] = {1.0f, 0.75f, 1.0f / 3, 1.9999999f, 0.0123f, 448.0f, 3e-30f, 0x1p-126f, 7.5e35f};
+
+TEST(Quantize, EveryBfloat16InSeveralScales) {
+    std::vector<float> values;
+    for (std::uint32_t high = 0; high < 65536; ++high) {
+        const auto value = std::bit_cast<float>(high << 16);
+        if (std::isfinite(value)) values.push_back(value);
+    }
+    for (const float scale : kScales)
+        ASSERT_NO_FATAL_FAILURE(one_row_against_the_definition(values, DType::bfloat16, scale));
+}
+
+TEST(Quantize, FloatsOfEveryExponentInSeveralScales) {
+    std::vector<float> values;
+    for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += 9973) {
+        const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+        if (std::isfinite(value)) values.push_back(value);
+    }
+    for (const float scale : kScales)
+        ASSERT_NO_FATAL_FAILURE(one_row_against_the_definition(values, DType::float32, scale));
 }
 
 TEST(Quantize, ExtremesOfTheFormat) {
