@@ -23,6 +23,8 @@ inline __attribute__((always_inline)) void store_fence() {
     _mm_sfence();
 }
 
+#include "common/ops/cpu/delta_unequal.inl"
+
 #include "common/ops/cpu/copy_kernels.inl"
 
 }  // namespace

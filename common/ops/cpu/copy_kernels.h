@@ -52,6 +52,12 @@ struct CopyKernels {
     void (*hash_lines)(HashState&, const CopyLines&);
     void (*hash_store_lines)(HashState&, const CopyLines&);
     void (*hash_stream_lines)(HashState&, const CopyLines&);
+    // Hash in one pass with a comparison to `count` lines of base (one at least), for elements of 2 or 4 bytes
+    // and a state that has seen whole lines only: sets the bits of those that differ, returns how many. `renew`
+    // writes all lines over those of base.
+    using CompareLines = std::size_t (*)(HashState&, const std::byte* fresh, std::byte* base,
+                                         std::size_t count, std::byte* bitmap);
+    CompareLines compare2_lines, compare4_lines, renew2_lines, renew4_lines;
     // Prefetches for rows that other code reads: `bytes` from `from` on, which is byte in_row of its row.
     void (*prefetch_rows)(const std::byte* from, std::size_t in_row, std::size_t bytes, const Ahead& ahead);
     // Writes past the cache; needs a fence() before another thread may read. Ranges must not overlap.

@@ -100,41 +100,47 @@ inline __attribute__((always_inline)) void hash_line(xxh_u64* sums, const std::b
     }
 }
 
-// Hashes `count` stripes and writes the 64 bytes at `head` behind each (kHead: 0 to 63 of them; else each
-// itself, read once). Sums and seen: the state of the hash.
-template <Write write, Prefetch prefetch, bool kHead>
-inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
-                                                    std::byte* to, std::size_t head, std::size_t count,
-                                                    std::size_t ahead) {
+// Calls stripe(i, its secret) for `count` stripes. Sums and seen: the state of the hash.
+template <typename Stripe>
+inline __attribute__((always_inline)) void hash_stripes(xxh_u64* sums, std::size_t& seen, std::size_t count,
+                                                        const Stripe& stripe) {
     constexpr std::size_t kSecretEnd = XXH3_SECRET_DEFAULT_SIZE - XXH_STRIPE_LEN;
-    while (count > 0) {
-        const bool whole = seen == 0 && count >= kStripes;
-        const std::size_t run = whole ? kStripes : (kStripes - seen < count ? kStripes - seen : count);
+    for (std::size_t at = 0; at < count;) {
+        const std::size_t left = count - at;
+        const bool whole = seen == 0 && left >= kStripes;
+        const std::size_t run = whole ? kStripes : (kStripes - seen < left ? kStripes - seen : left);
         const unsigned char* secret = XXH3_kSecret + 8 * seen;
-        const auto stripe = [&](std::size_t i) __attribute__((always_inline)) {
-            prefetch_line<prefetch>(from + 64 * i + ahead);
-            if constexpr (kHead) {
-                XXH3_accumulate_512(sums, from + 64 * i, secret + 8 * i);
-                write_line<write>(from + 64 * i + head, to + 64 * i + head);
-            } else {
-                hash_line<write>(sums, from + 64 * i, to + 64 * i, secret + 8 * i);
-            }
-        };
         if (whole) {
 #pragma GCC unroll 16
-            for (std::size_t i = 0; i < kStripes; ++i) stripe(i);
+            for (std::size_t i = 0; i < kStripes; ++i) stripe(at + i, secret + 8 * i);
         } else {
-            for (std::size_t i = 0; i < run; ++i) stripe(i);
+            for (std::size_t i = 0; i < run; ++i) stripe(at + i, secret + 8 * i);
         }
         seen += run;
         if (seen == kStripes) {
             XXH3_scrambleAcc(sums, XXH3_kSecret + kSecretEnd);
             seen = 0;
         }
-        from += 64 * run;
-        if constexpr (write != Write::none) to += 64 * run;
-        count -= run;
+        at += run;
     }
+}
+
+// Hashes `count` stripes and writes the 64 bytes at `head` behind each (kHead: 0 to 63 of them; else each
+// itself, read once).
+template <Write write, Prefetch prefetch, bool kHead>
+inline __attribute__((always_inline)) void hash_run(xxh_u64* sums, std::size_t& seen, const std::byte* from,
+                                                    std::byte* to, std::size_t head, std::size_t count,
+                                                    std::size_t ahead) {
+    hash_stripes(
+        sums, seen, count, [&](std::size_t i, const unsigned char* secret) __attribute__((always_inline)) {
+            prefetch_line<prefetch>(from + 64 * i + ahead);
+            if constexpr (kHead) {
+                XXH3_accumulate_512(sums, from + 64 * i, secret);
+                write_line<write>(from + 64 * i + head, to + 64 * i + head);
+            } else {
+                hash_line<write>(sums, from + 64 * i, to + (write == Write::none ? 0 : 64 * i), secret);
+            }
+        });
 }
 
 // Short inputs have another hash: the library keeps the bytes until the input is known to be long.
@@ -147,6 +153,15 @@ void hash_short(XXH3_state_t* hash, const CopyLines& lines) {
         if constexpr (write != Write::none)
             __builtin_memcpy(lines.to + static_cast<std::size_t>(row) * lines.to_stride, once, lines.bytes);
     }
+}
+
+// Back into the state, whose buffer holds the last stripe of `bytes` more.
+inline __attribute__((always_inline)) void finish_hash(XXH3_state_t* hash, const xxh_u64* sums,
+                                                       std::size_t seen, std::size_t bytes) {
+    hash->bufferedSize = 64;
+    hash->nbStripesSoFar = seen;
+    hash->totalLen += bytes;
+    __builtin_memcpy(hash->acc, sums, 64);
 }
 
 template <Write write, Prefetch prefetch>
@@ -194,10 +209,54 @@ void hash_lines(HashState& state, const CopyLines& lines) {
         from += lines.from_stride;
         if constexpr (write != Write::none) to += lines.to_stride;
     }
-    hash->bufferedSize = 64;
-    hash->nbStripesSoFar = seen;
-    hash->totalLen += bytes;
-    __builtin_memcpy(hash->acc, sums, 64);
+    finish_hash(hash, sums, seen, bytes);
+}
+
+// Marks the elements of `count` lines that differ.
+template <typename T, bool kRenew>
+struct LineCompare {
+    const std::byte* fresh;
+    std::byte* base;
+    std::byte* bitmap;
+    std::size_t changed = 0;
+
+    inline __attribute__((always_inline)) void take(std::size_t line) {
+        constexpr std::size_t kBitmapBytes = 64 / sizeof(T) / 8;
+        const std::uint32_t bits = unequal(reinterpret_cast<const T*>(fresh + 64 * line),
+                                           reinterpret_cast<const T*>(base + 64 * line));
+        __builtin_memcpy(bitmap + kBitmapBytes * line, &bits, kBitmapBytes);
+        changed += static_cast<std::size_t>(__builtin_popcount(bits));
+        if constexpr (kRenew) __builtin_memcpy(base + 64 * line, fresh + 64 * line, 64);
+    }
+};
+
+template <typename T, bool kRenew, Prefetch prefetch>
+std::size_t compare_lines(HashState& state, const std::byte* fresh, std::byte* base, std::size_t count,
+                          std::byte* bitmap) {
+    LineCompare<T, kRenew> lines{fresh, base, bitmap};
+    XXH3_state_t* hash = state_of(state);
+    if (hash->totalLen + 64 * count <= sizeof(hash->buffer)) {  // see hash_short
+        for (std::size_t i = 0; i < count; ++i) lines.take(i);
+        XXH3_128bits_update(hash, fresh, 64 * count);
+        return lines.changed;
+    }
+    alignas(64) xxh_u64 sums[8];
+    __builtin_memcpy(sums, hash->acc, 64);
+    std::size_t seen = hash->nbStripesSoFar;
+    const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
+    hash_run<Write::none, prefetch, false>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
+    const std::size_t last = count - 1;
+    hash_stripes(
+        sums, seen, last, [&](std::size_t i, const unsigned char* secret) __attribute__((always_inline)) {
+            prefetch_line<prefetch>(fresh + 64 * i + Ahead::kBytes);
+            prefetch_line<prefetch>(base + 64 * i + Ahead::kBytes);
+            XXH3_accumulate_512(sums, fresh + 64 * i, secret);
+            lines.take(i);
+        });
+    lines.take(last);
+    __builtin_memcpy(hash->buffer, fresh + 64 * last, 64);
+    finish_hash(hash, sums, seen, 64 * count);
+    return lines.changed;
 }
 
 void narrow_block(const std::byte* from, std::byte* to, std::int64_t count) {
@@ -234,6 +293,10 @@ constexpr CopyKernels kernels_with() {
             hash_lines<Write::none, prefetch>,
             hash_lines<Write::store, prefetch>,
             hash_lines<Write::stream, prefetch>,
+            compare_lines<std::uint16_t, false, prefetch>,
+            compare_lines<std::uint32_t, false, prefetch>,
+            compare_lines<std::uint16_t, true, prefetch>,
+            compare_lines<std::uint32_t, true, prefetch>,
             prefetch_rows<prefetch>,
             stream_copy,
             narrow_block,

@@ -1,12 +1,4 @@
-// unequal64 and pack64 for instruction sets that cannot compress a vector. The including file defines
-// kStep<T>, a number of elements, and unequal(const T*, const T*): the bits of those kStep<T> that differ.
-
-template <typename T>
-inline __attribute__((always_inline)) std::uint64_t unequal64(const T* a, const T* b) {
-    std::uint64_t bits = 0;
-    for (int i = 0; i < 64; i += kStep<T>) bits |= unequal(a + i, b + i) << i;
-    return bits;
-}
+// pack64 for instruction sets that cannot compress a vector.
 
 template <typename T>
 inline __attribute__((always_inline)) T* pack64(const T* from, std::uint64_t marked, T* values) {

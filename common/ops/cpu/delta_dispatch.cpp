@@ -6,7 +6,7 @@ namespace tandem::ops::detail {
 
 const DeltaKernels& delta_kernels() {
     static const DeltaKernels& chosen = []() -> const DeltaKernels& {
-        if (runs_v4()) return kDeltaAvx512;
+        if (runs_v4()) return runs_vbmi2() ? kDeltaVbmi2 : kDeltaAvx512;
         if (runs_v3()) return kDeltaAvx2;
         return kDeltaBaseline;
     }();

@@ -1,5 +1,5 @@
-// delta_encode: blocks that stay in L1 are cast, compared and hashed; the bitmap and the changed values grow
-// in the target, and become gaps there if those are smaller.
+// delta_encode: blocks that stay in L1 are cast, and compared and hashed in one pass; the bitmap and the changed
+// values grow in the target, and become gaps there if those are smaller.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace tandem::ops::cpu {
 namespace {
 
-constexpr std::size_t kEncodedBlockBytes = 2 << 10;  // of new elements
+constexpr std::size_t kEncodedBlockBytes = 4 << 10;  // of new elements
 static_assert(kEncodedBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
 
 // The new elements, packed, a block at a time: where they lie already, or cast or gathered into `block`.
@@ -64,6 +64,20 @@ class Fresh {
     std::size_t row_ = 0, in_row_ = 0;
 };
 
+// Sets the bits of the elements from `first` on, a multiple of 8, that differ; returns how many. They are less
+// than a line.
+std::size_t compare_rest(const std::byte* fresh, const std::byte* base, std::size_t width, std::size_t first,
+                         std::size_t count, std::byte* bitmap) {
+    std::size_t changed = 0;
+    for (std::size_t i = first; i < count; ++i) {
+        const bool differs = std::memcmp(fresh + i * width, base + i * width, width) != 0;
+        if (i % 8 == 0) bitmap[i / 8] = std::byte{0};
+        bitmap[i / 8] |= std::byte{differs} << (i % 8);
+        changed += differs ? 1 : 0;
+    }
+    return changed;
+}
+
 }  // namespace
 
 DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, Span to) {
@@ -76,18 +90,20 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     copy.hash_begin(hash);
     Fresh fresh(source, copy);
     detail::DeltaWriter writer(to.data, elements, width);
+    alignas(8) std::array<std::byte, detail::DeltaWriter::kBlockElements / 8> bits;
+    const auto compare = width == 2 ? copy.compare2_lines : copy.compare4_lines;
+    const auto renew = width == 2 ? copy.renew2_lines : copy.renew4_lines;
     for (std::size_t at = 0; at < elements;) {
         const std::size_t count = std::min(kEncodedBlockBytes / width, elements - at);
         const std::byte* now = fresh.next(count, block.data());
         std::byte* old = base.data + at * width;
-        const bool renewed = writer.add(now, old, count);
-        const std::size_t bytes = count * width;
-        const std::size_t lines = bytes / 64 * 64;
-        if (lines > 0) {
-            (renewed ? copy.hash_lines : copy.hash_store_lines)(hash, {now, 0, old, 0, 1, lines});
-        }
-        copy.hash_update(hash, now + lines, bytes - lines);
-        if (!renewed) std::memcpy(old + lines, now + lines, bytes - lines);
+        const bool few = writer.expects_few();
+        const std::size_t bytes = count * width, lines = bytes / 64, in_lines = lines * 64 / width;
+        std::size_t more = compare_rest(now, old, width, in_lines, count, bits.data());
+        if (lines > 0) more += (few ? compare : renew)(hash, now, old, lines, bits.data());
+        copy.hash_update(hash, now + 64 * lines, bytes - 64 * lines);
+        if (!writer.add(now, old, count, bits.data(), more) && few) std::memcpy(old, now, bytes);
+        std::memcpy(old + 64 * lines, now + 64 * lines, bytes - 64 * lines);
         at += count;
     }
     DeltaResult result;

@@ -11,13 +11,9 @@ namespace tandem::ops::detail {
 inline constexpr std::size_t kDeltaSlack = 64;
 
 struct DeltaKernels {
-    // Bits of the elements that differ, up to a whole byte. Returns how many there are.
-    using Compare = std::size_t (*)(const std::byte* fresh, const std::byte* base, std::size_t count,
-                                    std::byte* bitmap);
     // The elements that a bitmap marks, one after the other; what it marks may be read up to 64 elements on.
     using Pack = void (*)(const std::byte* fresh, const std::byte* bitmap, std::size_t count,
                           std::byte* values);
-    Compare compare2, compare4;
     Pack pack2, pack4;
     // Their numbers; returns how many there are.
     std::size_t (*positions)(const std::byte* bitmap, std::size_t count, std::uint16_t* to);
@@ -28,5 +24,6 @@ const DeltaKernels& delta_kernels();
 extern const DeltaKernels kDeltaBaseline;
 extern const DeltaKernels kDeltaAvx2;
 extern const DeltaKernels kDeltaAvx512;
+extern const DeltaKernels kDeltaVbmi2;  // AVX-512 that compresses bytes and words, too
 
 }  // namespace tandem::ops::detail

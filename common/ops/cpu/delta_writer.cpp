@@ -37,13 +37,11 @@ DeltaWriter::DeltaWriter(std::byte* to, std::size_t elements, std::size_t width)
     if (gaps_limit_ == 0) gaps_to_bitmap();
 }
 
-bool DeltaWriter::add(const std::byte* fresh, std::byte* base, std::size_t count) {
-    alignas(8) std::array<std::byte, kBlockElements / 8> bits;
-    const auto compare = width_ == 2 ? kernels_.compare2 : kernels_.compare4;
-    const std::size_t more = compare(fresh, base, count, bits.data());
+bool DeltaWriter::add(const std::byte* fresh, std::byte* base, std::size_t count, const std::byte* bits,
+                      std::size_t more) {
     if (codec_ == DeltaCodec::gaps && more > 0) {
         std::array<std::uint16_t, kBlockElements + kDeltaSlack> positions;
-        if (more <= count / 8) kernels_.positions(bits.data(), count, positions.data());
+        if (more <= count / 8) kernels_.positions(bits, count, positions.data());
         if (more > count / 8 || !append_gaps(at_, positions.data(), more)) {
             gaps_to_bitmap();
         } else {
@@ -52,7 +50,7 @@ bool DeltaWriter::add(const std::byte* fresh, std::byte* base, std::size_t count
                                                                               more, values);
         }
     }
-    if (codec_ == DeltaCodec::bitmap) add_bitmap(fresh, count, bits.data(), more);
+    if (codec_ == DeltaCodec::bitmap) add_bitmap(fresh, count, bits, more);
     changed_ += more;
     at_ += count;
     return codec_ == DeltaCodec::gaps || more == 0;
@@ -64,17 +62,20 @@ bool DeltaWriter::append_gaps(std::size_t first, const std::uint16_t* positions,
     std::byte* gaps = to_ + dense_bytes_ - gaps_limit_;
     std::size_t bytes = gap_bytes_, next = next_;
     for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t position = first + positions[i];
-        std::size_t gap = position - next;
-        next = position + 1;
-        if (gap >= 255) {
+        std::size_t gap = first + positions[i] - next;
+        next += gap + 1;
+        if (gap >= 510) {
             if (bytes + gap / 255 >= gaps_limit_) return false;
             std::memset(gaps + bytes, 255, gap / 255);
             bytes += gap / 255;
             gap %= 255;
         }
-        if (bytes + 1 >= gaps_limit_) return false;
-        gaps[bytes++] = static_cast<std::byte>(gap);
+        // Gaps from 255 on are frequent, but not to be foreseen: no branch.
+        const std::size_t wide = gap >= 255 ? 1 : 0;
+        if (bytes + 1 + wide >= gaps_limit_) return false;
+        gaps[bytes] = std::byte{255};
+        bytes += wide;
+        gaps[bytes++] = static_cast<std::byte>(gap - 255 * wide);
     }
     gap_bytes_ = bytes;
     next_ = next;

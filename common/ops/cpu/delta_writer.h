@@ -16,13 +16,16 @@ namespace tandem::ops::detail {
 
 class DeltaWriter {
   public:
-    static constexpr std::size_t kBlockElements = 1024;
+    static constexpr std::size_t kBlockElements = 2048;
 
     DeltaWriter(std::byte* to, std::size_t elements, std::size_t width);
 
-    // The next elements, at most kBlockElements and, but for the last block, a multiple of 64. Few changes
-    // are written over base here; returns false when the caller has to write all of `fresh` over it.
-    bool add(const std::byte* fresh, std::byte* base, std::size_t count);
+    // Whether few changes are expected of the next block: add will write those over base.
+    bool expects_few() const { return codec_ == DeltaCodec::gaps; }
+    // The next elements, at most kBlockElements and, but for the last block, a multiple of 64, and which `more`
+    // of them differ from base. Returns false when the caller has to write all of `fresh` over base.
+    bool add(const std::byte* fresh, std::byte* base, std::size_t count, const std::byte* bits,
+             std::size_t more);
     std::size_t changed() const { return changed_; }
     // Completes an encoding other than dense.
     DeltaCodec finish(std::size_t& bytes);

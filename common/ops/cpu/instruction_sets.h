@@ -26,4 +26,13 @@ inline bool runs_v4() {
 #endif
 }
 
+// Beyond v4: bytes and words compressed in registers.
+inline bool runs_vbmi2() {
+#if defined(__x86_64__)
+    return runs_v4() && __builtin_cpu_supports("avx512vbmi2");
+#else
+    return false;
+#endif
+}
+
 }  // namespace tandem::ops::detail

@@ -1,0 +1,17 @@
+// Delta kernels for AVX-512 with VBMI2. Compiled with its own -march; see attention/kernels.inl for the rules.
+#include <immintrin.h>
+
+#include "common/ops/cpu/delta_kernels.h"
+
+namespace tandem::ops::detail {
+namespace {
+
+#include "common/ops/cpu/delta_avx512.inl"
+
+#include "common/ops/cpu/delta_kernels.inl"
+
+}  // namespace
+
+const DeltaKernels kDeltaVbmi2{pack<std::uint16_t>, pack<std::uint32_t>, positions};
+
+}  // namespace tandem::ops::detail
