@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/error.h"
+#include "common/ops/cpu/delta_kernels.h"
 #include "common/ops/delta_checks.h"
 
 namespace tandem::ops {
@@ -32,20 +33,42 @@ class Writer {
 
     // Steps over `unchanged` elements and writes the next value to the one behind them.
     void put(size_t unchanged) {
-        if (unchanged >= left_ || values_left_ == 0)
-            throw ProtocolError(
-                "delta: the marks name more than there is: the encoding changed while it was applied");
-        left_ -= unchanged + 1;
+        require_left(unchanged < left_ && values_left_ > 0);
+        step(unchanged);
+        --left_;
         --values_left_;
-        column_ += unchanged;
-        if (column_ >= row_elements_) wrap();
         std::memcpy(row_ + column_ * sizeof(T), value_, sizeof(T));
         ++column_;
         value_ += sizeof(T);
     }
 
+    // Steps over `unchanged` elements and writes those that words of 64 bits mark, as long as the words lie in
+    // the row and there are values enough for any. Returns the words done.
+    size_t put_words(size_t unchanged, const std::byte* bitmap, size_t words) {
+        require_left(unchanged <= left_);
+        step(unchanged);
+        words = std::min({words, left_ / 64, (row_elements_ - column_) / 64});
+        const auto unpack =
+            sizeof(T) == 2 ? detail::delta_kernels().unpack2 : detail::delta_kernels().unpack4;
+        const auto done = unpack(bitmap, words, value_, values_left_, row_ + column_ * sizeof(T));
+        left_ -= 64 * done.words;
+        column_ += 64 * done.words;
+        value_ += done.values * sizeof(T);
+        values_left_ -= done.values;
+        return done.words;
+    }
+
   private:
-    void wrap() {
+    static void require_left(bool left) {
+        if (!left)
+            throw ProtocolError(
+                "delta: the marks name more than there is: the encoding changed while it was applied");
+    }
+
+    void step(size_t elements) {
+        left_ -= elements;
+        column_ += elements;
+        if (column_ < row_elements_) return;
         row_ += column_ / row_elements_ * stride_;
         column_ %= row_elements_;
     }
@@ -95,6 +118,10 @@ class Positions {
         next_ += static_cast<std::int32_t>(unchanged);
         to_[count_++] = next_++;
     }
+    size_t put_words(size_t unchanged, const std::byte*, size_t) {
+        next_ += static_cast<std::int32_t>(unchanged);
+        return 0;
+    }
 
   private:
     std::int32_t next_;
@@ -116,19 +143,27 @@ void put_gaps(ConstSpan gaps, To to) {
 
 template <typename To>
 void put_bitmap(ConstSpan bitmap, To to) {
-    size_t next = 0;  // the element behind the last change
-    for (size_t at = 0; at < bitmap.bytes; at += 8) {
+    size_t unchanged = 0;
+    for (size_t at = 0; at < bitmap.bytes;) {
+        const size_t words = to.put_words(unchanged, bitmap.data + at, (bitmap.bytes - at) / 8);
+        at += 8 * words;
+        unchanged = 0;
+        if (words > 0) continue;
+        size_t next = 0;  // the element behind the last change, in the word
         for (std::uint64_t bits = load_bits(bitmap, at); bits != 0; bits &= bits - 1) {
-            const size_t position = at * 8 + static_cast<size_t>(__builtin_ctzll(bits));
+            const auto position = static_cast<size_t>(__builtin_ctzll(bits));
             to.put(position - next);
             next = position + 1;
         }
+        unchanged = 64 - next;
+        at += 8;
     }
 }
 
-template <typename To>
-void put_all(DeltaCodec codec, ConstSpan marks, const To& to) {
-    codec == DeltaCodec::gaps ? put_gaps(marks, to) : put_bitmap(marks, to);
+template <typename T>
+void write_values(DeltaCodec codec, const detail::DeltaParts& parts, const detail::DeltaTarget& target) {
+    Writer<T> to(target, parts.values);
+    codec == DeltaCodec::gaps ? put_gaps(parts.marks, to) : put_bitmap(parts.marks, to);
 }
 
 }  // namespace
@@ -139,8 +174,7 @@ detail::DeltaParts detail::check_delta(DeltaCodec codec, ConstSpan encoded, size
 }
 
 void detail::write_delta(DeltaCodec codec, const DeltaParts& parts, const DeltaTarget& target) {
-    target.width == 2 ? put_all(codec, parts.marks, Writer<std::uint16_t>(target, parts.values))
-                      : put_all(codec, parts.marks, Writer<std::uint32_t>(target, parts.values));
+    (target.width == 2 ? write_values<std::uint16_t> : write_values<std::uint32_t>)(codec, parts, target);
 }
 
 ConstSpan delta_positions(DeltaCodec codec, ConstSpan encoded, size_t width, std::int64_t elements,
@@ -151,7 +185,8 @@ ConstSpan delta_positions(DeltaCodec codec, ConstSpan encoded, size_t width, std
         throw ProtocolError(fmt::format("delta: {} changes, and room for the positions of {}",
                                         parts.values.bytes / width, positions.size()));
     }
-    put_all(codec, parts.marks, Positions(first, positions));
+    Positions to(first, positions);
+    codec == DeltaCodec::gaps ? put_gaps(parts.marks, to) : put_bitmap(parts.marks, to);
     return parts.values;
 }
 

@@ -1,4 +1,4 @@
-// pack64 and positions64 for AVX-512, with VBMI2 where the including file is compiled for it. Compressed in
+// pack64, unpack64 and positions64 for AVX-512, with VBMI2 where the including file is compiled for it. Compressed in
 // registers: a compressing store to memory is microcode on some machines.
 
 #define TANDEM_DELTA_INLINE inline __attribute__((always_inline))
@@ -13,6 +13,17 @@ TANDEM_DELTA_INLINE std::uint32_t* pack64(const std::uint32_t* from, std::uint64
     return values;
 }
 
+TANDEM_DELTA_INLINE const std::uint32_t* unpack64(const std::uint32_t* values, std::uint64_t marked,
+                                                  std::uint32_t* to) {
+    for (int i = 0; i < 64; i += 16) {
+        const auto mask = static_cast<__mmask16>(marked >> i);
+        const __m512i old = _mm512_loadu_si512(to + i);
+        _mm512_storeu_si512(to + i, _mm512_mask_expand_epi32(old, mask, _mm512_loadu_si512(values)));
+        values += __builtin_popcount(mask);
+    }
+    return values;
+}
+
 #if defined(__AVX512VBMI2__)
 
 TANDEM_DELTA_INLINE std::uint16_t* pack64(const std::uint16_t* from, std::uint64_t marked,
@@ -20,6 +31,17 @@ TANDEM_DELTA_INLINE std::uint16_t* pack64(const std::uint16_t* from, std::uint64
     for (int i = 0; i < 64; i += 32) {
         const auto mask = static_cast<__mmask32>(marked >> i);
         _mm512_storeu_si512(values, _mm512_maskz_compress_epi16(mask, _mm512_loadu_si512(from + i)));
+        values += __builtin_popcount(mask);
+    }
+    return values;
+}
+
+TANDEM_DELTA_INLINE const std::uint16_t* unpack64(const std::uint16_t* values, std::uint64_t marked,
+                                                  std::uint16_t* to) {
+    for (int i = 0; i < 64; i += 32) {
+        const auto mask = static_cast<__mmask32>(marked >> i);
+        const __m512i old = _mm512_loadu_si512(to + i);
+        _mm512_storeu_si512(to + i, _mm512_mask_expand_epi16(old, mask, _mm512_loadu_si512(values)));
         values += __builtin_popcount(mask);
     }
     return values;
@@ -43,13 +65,27 @@ TANDEM_DELTA_INLINE std::uint16_t* positions64(std::uint64_t marked, std::size_t
 
 #else
 
+TANDEM_DELTA_INLINE __m512i load_wide(const std::uint16_t* from) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
 TANDEM_DELTA_INLINE std::uint16_t* pack64(const std::uint16_t* from, std::uint64_t marked,
                                           std::uint16_t* values) {
     for (int i = 0; i < 64; i += 16) {
         const auto mask = static_cast<__mmask16>(marked >> i);
-        const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-        const __m512i packed = _mm512_maskz_compress_epi32(mask, _mm512_cvtepu16_epi32(half));
+        const __m512i packed = _mm512_maskz_compress_epi32(mask, load_wide(from + i));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), _mm512_cvtepi32_epi16(packed));
+        values += __builtin_popcount(mask);
+    }
+    return values;
+}
+
+TANDEM_DELTA_INLINE const std::uint16_t* unpack64(const std::uint16_t* values, std::uint64_t marked,
+                                                  std::uint16_t* to) {
+    for (int i = 0; i < 64; i += 16) {
+        const auto mask = static_cast<__mmask16>(marked >> i);
+        const __m512i wide = _mm512_mask_expand_epi32(load_wide(to + i), mask, load_wide(values));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm512_cvtepi32_epi16(wide));
         values += __builtin_popcount(mask);
     }
     return values;

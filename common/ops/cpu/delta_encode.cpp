@@ -93,13 +93,14 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     alignas(8) std::array<std::byte, detail::DeltaWriter::kBlockElements / 8> bits;
     const auto compare = width == 2 ? copy.compare2_lines : copy.compare4_lines;
     const auto renew = width == 2 ? copy.renew2_lines : copy.renew4_lines;
+    std::size_t more = 0;  // changes in the last block: where there are none, lines are not written
     for (std::size_t at = 0; at < elements;) {
         const std::size_t count = std::min(kEncodedBlockBytes / width, elements - at);
         const std::byte* now = fresh.next(count, block.data());
         std::byte* old = base.data + at * width;
-        const bool few = writer.expects_few();
+        const bool few = writer.expects_few() || more == 0;
         const std::size_t bytes = count * width, lines = bytes / 64, in_lines = lines * 64 / width;
-        std::size_t more = compare_rest(now, old, width, in_lines, count, bits.data());
+        more = compare_rest(now, old, width, in_lines, count, bits.data());
         if (lines > 0) more += (few ? compare : renew)(hash, now, old, lines, bits.data());
         copy.hash_update(hash, now + 64 * lines, bytes - 64 * lines);
         if (!writer.add(now, old, count, bits.data(), more) && few) std::memcpy(old, now, bytes);

@@ -1,4 +1,4 @@
-// The inner loops of delta_encode, compiled once per instruction set; those ending in 2 or 4 are for elements
+// The inner loops of delta_encode and delta_apply, compiled once per instruction set; those ending in 2 or 4 are for elements
 // of so many bytes.
 #pragma once
 
@@ -15,7 +15,15 @@ struct DeltaKernels {
     using Pack = void (*)(const std::byte* fresh, const std::byte* bitmap, std::size_t count,
                           std::byte* values);
     Pack pack2, pack4;
-    // Their numbers; returns how many there are.
+    // The reverse: values over the elements that `words` times 64 bits mark. Stops where less than 64 values are
+    // `left`: it may read as many whatever is marked.
+    struct Unpacked {
+        std::size_t words, values;
+    };
+    using Unpack = Unpacked (*)(const std::byte* bitmap, std::size_t words, const std::byte* values,
+                                std::size_t left, std::byte* to);
+    Unpack unpack2, unpack4;
+    // The numbers of the elements that a bitmap marks; returns how many there are.
     std::size_t (*positions)(const std::byte* bitmap, std::size_t count, std::uint16_t* to);
 };
 

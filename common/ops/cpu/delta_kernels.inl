@@ -1,7 +1,8 @@
 // The delta kernels, 64 elements at a time, written once. The including file defines
 //   T* pack64(const T* from, uint64_t marked, T* values)                  the marked ones appended
+//   const T* unpack64(const T* values, uint64_t marked, T* to)            the next ones over the marked of 64
 //   uint16_t* positions64(uint64_t marked, size_t at, uint16_t* to)       their numbers, from `at` on
-// the first for T of 2 and 4 bytes.
+// for T of 2 and 4 bytes.
 // Nothing here may name std: see attention/kernels.inl.
 
 inline __attribute__((always_inline)) std::uint64_t load_bits(const std::byte* bitmap, std::size_t bytes) {
@@ -32,6 +33,22 @@ void pack(const std::byte* fresh_bytes, const std::byte* bitmap, std::size_t cou
         const T value = element(fresh, at + static_cast<std::size_t>(__builtin_ctzll(bits)));
         __builtin_memcpy(values++, &value, sizeof(T));
     }
+}
+
+template <typename T>
+DeltaKernels::Unpacked unpack(const std::byte* bitmap, std::size_t words, const std::byte* value_bytes,
+                              std::size_t left, std::byte* to_bytes) {
+    const T* const first = reinterpret_cast<const T*>(value_bytes);
+    const T* values = first;
+    const T* const end = first + left;
+    T* to = reinterpret_cast<T*>(to_bytes);
+    std::size_t word = 0;
+    for (; word < words && end - values >= 64; ++word, to += 64) {
+        std::uint64_t marked = load_bits(bitmap + 8 * word, 8);
+        asm("" : "+r"(marked));  // read once: a peer may write to the bitmap meanwhile
+        values = unpack64(values, marked, to);
+    }
+    return {word, static_cast<std::size_t>(values - first)};
 }
 
 std::size_t positions(const std::byte* bitmap, std::size_t count, std::uint16_t* to) {

@@ -416,7 +416,7 @@ TEST(DeltaKernels, EverySetDoesTheSame) {
     std::mt19937 generator(7);
     for (int i = 0; i < 400; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4;
-        const std::size_t count = generator() % 300;
+        const std::size_t count = generator() % 700;
         const Bytes base = random_delta_bytes(generator, count * width);
         Bytes fresh = base, values, bitmap((count + 7) / 8);
         std::vector<std::uint16_t> positions;
@@ -434,6 +434,17 @@ TEST(DeltaKernels, EverySetDoesTheSame) {
             (width == 2 ? kernels->pack2 : kernels->pack4)(fresh.data(), bitmap.data(), count, found.data());
             found.resize(values.size());
             ASSERT_EQ(found, values);
+            Bytes target = base;
+            const auto done = (width == 2 ? kernels->unpack2 : kernels->unpack4)(
+                bitmap.data(), count / 64, values.data(), positions.size(), target.data());
+            std::size_t next = 0;
+            for (std::size_t e = 0; e < done.words * 64; ++e)
+                next += std::to_integer<std::size_t>(bitmap[e / 8] >> (e % 8) & std::byte{1});
+            ASSERT_EQ(done.values, next);
+            ASSERT_TRUE(done.words == count / 64 || positions.size() - next < 64);
+            Bytes wanted = base;
+            std::copy_n(fresh.begin(), done.words * 64 * width, wanted.begin());
+            ASSERT_EQ(target, wanted);
             ASSERT_EQ(kernels->positions(bitmap.data(), count, where.data()), positions.size());
             where.resize(positions.size());
             ASSERT_EQ(where, positions);
