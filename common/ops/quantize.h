@@ -52,7 +52,7 @@ void accumulate_amax(const WeightBox& box, const ScaleGrid& grid, std::span<floa
 // In place: amax → scale.
 void amax_to_scale(const ScaleGrid& grid, std::span<float> values);
 // Writes rows × columns bytes, packed, to `to`; returns their checksum. accumulate_amax has seen the box:
-// nothing is checked for NaN again.
+// nothing is checked for NaN again, and what one that came since becomes is not defined.
 Checksum quantize(const WeightBox& box, const ScaleGrid& grid, std::span<const float> scales, Span to);
 // The same for a box on the stream's device, after the stream's work so far; amax and scales lie on the host.
 void accumulate_amax(Stream& stream, const WeightBox& box, const ScaleGrid& grid, std::span<float> amax);
