@@ -46,7 +46,8 @@ TANDEM_HOST_DEVICE float logit_gradient(float logit, float inverse_temperature, 
                                         float spread, float entropy) {
     const float logp = logit * inverse_temperature - lse;
     const float p = fast_exp(logp);
-    return p > 0.0f ? -p * (factor + spread * (logp + entropy)) : 0.0f;  // a logit of -inf has no weight
+    // A logit of -inf has no weight; a NaN stays one.
+    return p == 0.0f ? 0.0f : -p * (factor + spread * (logp + entropy));
 }
 
 }  // namespace tandem::ops::shared

@@ -76,6 +76,22 @@ TEST(GpuLoss, LogProbsEntropyAndGradient) {
     }
 }
 
+TEST(GpuLoss, ANanReachesTheGradientsOfItsRowAndNoOthers) {
+    Tensor logits = random({2, 50}, 7);
+    logits.values<float>()[37] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<std::int32_t> targets = {4, 4};
+    std::vector<float> logprobs(2), lse(2), entropies(2);
+    const Tensor there = to_tested(logits);
+    tested::token_logprobs(tested_stream(), there, targets, 1.0f, logprobs, lse, entropies);
+    tested_stream().synchronize();
+    EXPECT_TRUE(std::isnan(logprobs[0]) && std::isnan(lse[0]) && std::isnan(entropies[0]));
+    tested::token_logprobs_backward(tested_stream(), there, targets, 1.0f, lse,
+                                    std::vector<float>{1.0f, 1.0f}, entropies,
+                                    std::vector<float>{1.0f, 1.0f});
+    const std::vector<float> gradient = to_host(there).to_vector<float>();
+    for (std::size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(std::isnan(gradient[i]), i < 50) << i;
+}
+
 TEST(GpuLoss, NoRowsAndNoEntropies) {
     std::vector<float> none;
     tested::token_logprobs(tested_stream(), to_tested(zeros({0, 5})), {}, 1.0f, none, none, none);

@@ -135,6 +135,25 @@ TEST(TokenLogprobs, MaskedLogitsHaveNoEntropyGradient) {
     EXPECT_LT(gradient[0], -0.1f);  // the likelier one pulls the entropy down
 }
 
+TEST(TokenLogprobs, ANanReachesEveryResultOfItsRowAndNoOther) {
+    Stream stream = Stream::make_inline();
+    const Tensor logits = zeros({2, 50});
+    logits.data<float>()[37] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<std::int32_t> targets = {4, 4};
+    std::vector<float> logprobs(2), lse(2), entropies(2);
+    ops::token_logprobs(stream, logits, targets, 1.0f, logprobs, lse, entropies);
+    for (const auto& result : {logprobs, lse, entropies}) {
+        EXPECT_TRUE(std::isnan(result[0]));
+        EXPECT_TRUE(std::isfinite(result[1]));
+    }
+    for (const float dentropy : {0.0f, 1.0f}) {
+        const Tensor gradient = logits.clone("gradient");
+        ops::token_logprobs_backward(stream, gradient, targets, 1.0f, lse, std::vector<float>{1.0f, 1.0f},
+                                     entropies, std::vector<float>{dentropy, dentropy});
+        for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(std::isnan(gradient.data<float>()[i]), i < 50) << i;
+    }
+}
+
 TEST(TokenLogprobs, MaskedLogitsAndBadInput) {
     Stream stream = Stream::make_inline();
     const float infinity = std::numeric_limits<float>::infinity();

@@ -10,6 +10,8 @@
 #include <random>
 
 #include "common/error.h"
+#include "common/ops/cross_entropy.h"
+#include "common/ops/matmul.h"
 
 namespace tandem::ops {
 namespace {
@@ -160,6 +162,96 @@ TEST(Sampler, ExtremeLogits) {
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         EXPECT_EQ(sample(std::vector<float>{0.0f, bad}, {}, 0.5), kNoToken);
         EXPECT_EQ(sample(std::vector<float>{bad, 0.0f}, {}, 0.5), kNoToken);
+    }
+}
+
+// The token at which the cumulative probability passes `uniform`, in fp64.
+std::int32_t exact_token(const std::vector<double>& p, double uniform) {
+    double at = uniform;
+    for (std::size_t i = 0; i < p.size(); ++i) {
+        at -= p[i];
+        if (at < 0) return static_cast<std::int32_t>(i);
+    }
+    return static_cast<std::int32_t>(p.size()) - 1;
+}
+
+// Vocabularies below, at and above the blocks of the search, many of its tokens impossible, among them whole
+// blocks. Each token's range of random numbers is entered a little behind its begin and left a little before its end.
+TEST(Sampler, TheTokenOfARandomNumberIsTheExactOne) {
+    constexpr double kRounding = 1e-6;
+    for (const std::size_t vocab : {1u, 5u, 1023u, 1024u, 1025u, 5000u, 49152u}) {
+        for (const float temperature : {0.7f, 1.0f}) {
+            auto logits = random_logits(vocab, vocab, 3.0f);
+            for (std::size_t i = 0; i < vocab; ++i) {
+                if (i % 3 == 1 || (i > 2000 && i < 4200)) logits[i] = -std::numeric_limits<float>::infinity();
+            }
+            const auto p = softmax(logits, static_cast<double>(temperature));
+            Sampling params;
+            params.temperature = temperature;
+            double before = 0;
+            int checked = 0;
+            for (std::size_t i = 0; i < vocab; before += p[i], ++i) {
+                if (p[i] < 3 * kRounding) continue;
+                for (const double uniform : {before + kRounding, before + p[i] - kRounding}) {
+                    ASSERT_EQ(exact_token(p, uniform), static_cast<std::int32_t>(i));
+                    ASSERT_EQ(sample(logits, params, uniform), static_cast<std::int32_t>(i));
+                    ++checked;
+                }
+            }
+            EXPECT_GT(checked, vocab > 1000 ? 300 : 1) << vocab;
+            std::size_t last = vocab - 1;
+            while (p[last] == 0) --last;
+            EXPECT_EQ(sample(logits, params, 0.0), 0);
+            EXPECT_GE(sample(logits, params, std::nextafter(1.0, 0.0)), 0);
+            EXPECT_LE(sample(logits, params, std::nextafter(1.0, 0.0)), static_cast<std::int32_t>(last));
+        }
+    }
+}
+
+TEST(Sampler, GreedyTakesTheFirstOfEqualsInALargeVocabulary) {
+    Sampling greedy;
+    greedy.temperature = 0;
+    auto logits = random_logits(5000, 4);
+    logits[3333] = logits[3334] = logits[4999] = 50.0f;
+    EXPECT_EQ(sample(logits, greedy, 0.0), 3333);
+    logits[1024] = 50.0f;
+    EXPECT_EQ(sample(logits, greedy, 0.0), 1024);
+    logits[0] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(sample(logits, greedy, 0.0), kNoToken);
+}
+
+// What rollouts report is what a trainer computes, whatever else is in the batch and on any number of threads.
+TEST(Sampler, TokensAndTheTrainersLogprobsInEveryBatchOnAnyThreads) {
+    constexpr std::int64_t kRows = 7, kVocab = 3000;
+    const Tensor logits = Tensor::from<float>(random_logits(kRows * kVocab, 9), {kRows, kVocab});
+    Stream stream = Stream::make_inline();
+    std::mt19937_64 random(5);
+    std::vector<Sampling> samples;
+    for (std::int32_t row = 0; row < kRows; ++row) {
+        for (const float temperature : {0.0f, 0.7f, 1.0f}) {
+            for (const std::int32_t top_k : {-1, 1, 50}) {
+                samples.push_back({.row = row,
+                                   .temperature = temperature,
+                                   .top_k = top_k,
+                                   .uniform = std::uniform_real_distribution<double>(0, 1)(random),
+                                   .logprob = true});
+            }
+        }
+    }
+    std::vector<std::int32_t> tokens(samples.size());
+    std::vector<float> logprobs(samples.size());
+    set_compute_threads(3);
+    sample_tokens(stream, logits, samples, tokens, logprobs);
+    set_compute_threads(1);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        std::int32_t token = 0;
+        float logprob = 0, trainers = 0, lse = 0;
+        sample_tokens(stream, logits, std::span(&samples[i], 1), {&token, 1}, {&logprob, 1});
+        token_logprobs(stream, logits.rows(samples[i].row, 1), std::span(&token, 1),
+                       samples[i].logprob_temperature(), {&trainers, 1}, {&lse, 1});
+        EXPECT_EQ(tokens[i], token) << i;
+        EXPECT_EQ(logprobs[i], logprob) << i;
+        EXPECT_EQ(trainers, logprob) << i;
     }
 }
 
