@@ -1,7 +1,8 @@
 // Decode speed of the embedded engine at SmolLM2-135M's shapes, random weights, batch 1 and 32, fp32 and
 // bf16. One decode step must read every weight once, so the speed of light at batch 1 is weight bytes / read
-// rate, both of this run.
-//   engine_bench [--threads N] [--layers N] [--json]
+// rate, both of this run. With --sampling: what choosing tokens and their log-probs takes from the tokens a
+// second, bf16, batch 64, the ways in turns.
+//   engine_bench [--threads N] [--layers N] [--sampling] [--json]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "common/ops/matmul.h"
+#include "common/ops/sampling.h"
 #include "engine_adapter/embedded/decoder.h"
 
 namespace tandem::engine {
@@ -101,40 +103,49 @@ double read_rate(const ModelWeights& weights, int threads) {
     return static_cast<double>(weight_bytes(weights)) / seconds;
 }
 
+// Sequences with a prompt in the cache, and the step that decodes their next tokens.
+struct Batch {
+    Batch(KvCache& pages, std::size_t size, std::int64_t steps) : cache(pages), sequences(size) {
+        for (std::size_t b = 0; b < size; ++b) {
+            for (std::int64_t i = 0; i < kPromptTokens; ++i) {
+                sequences[b].tokens.push_back(
+                    static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % 49152));
+            }
+            for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + steps); ++i)
+                sequences[b].pages.push_back(cache.pool().allocate());
+            step.tokens.push_back(7);
+            step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));
+            step.block_tables.push_back(sequences[b].pages);
+        }
+    }
+    ~Batch() {
+        for (const PrefillSequence& sequence : sequences) {
+            for (const std::int32_t page : sequence.pages) cache.pool().release(page);
+        }
+    }
+    KvCache& cache;
+    std::vector<PrefillSequence> sequences;
+    DecodeBatch step;
+};
+
 // Decodes `batch` sequences side by side; returns the median seconds of a step. The first step is checked
 // against a prefill of the same tokens.
 double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
-    std::vector<PrefillSequence> sequences(batch);
-    DecodeBatch step;
-    for (std::size_t b = 0; b < batch; ++b) {
-        for (std::int64_t i = 0; i < kPromptTokens; ++i) {
-            sequences[b].tokens.push_back(
-                static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % 49152));
-        }
-        for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + kSteps + 2); ++i) {
-            sequences[b].pages.push_back(cache.pool().allocate());
-        }
-        step.tokens.push_back(7);
-        step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));
-        step.block_tables.push_back(sequences[b].pages);
-    }
-    decoder.prefill(sequences);
+    Batch all(cache, batch, kSteps + 2);
+    DecodeBatch& step = all.step;
+    decoder.prefill(all.sequences);
     const Tensor decoded = decoder.decode(step);
-    PrefillSequence check = sequences[0];
+    PrefillSequence check = all.sequences[0];
     check.tokens.push_back(7);
     const Tensor prefilled = decoder.prefill({check});
     if (std::memcmp(decoded.raw(), prefilled.raw(), prefilled.bytes()) != 0) {
         std::fprintf(stderr, "decode and prefill differ: the figures below mean nothing\n");
         std::exit(1);
     }
-    const double seconds = median_seconds(kSteps, ops::compute_threads(), [&] {
+    return median_seconds(kSteps, ops::compute_threads(), [&] {
         for (std::int32_t& length : step.lengths) ++length;
         decoder.decode(step);
     });
-    for (const PrefillSequence& sequence : sequences) {
-        for (const std::int32_t page : sequence.pages) cache.pool().release(page);
-    }
-    return seconds;
 }
 
 nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
@@ -167,6 +178,64 @@ nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
     return rows;
 }
 
+struct Way {
+    const char* name;
+    ops::Sampling how;
+    std::vector<double> seconds = {};  // of its steps
+};
+
+nlohmann::json measure_sampling(std::int64_t layers, int threads) {
+    constexpr std::size_t kBatch = 64;
+    constexpr int kRounds = 16;
+    std::vector<Way> ways = {{"greedy", {.temperature = 0.0f}},
+                             {"greedy, log-probs", {.temperature = 0.0f, .logprob = true}},
+                             {"temperature 1", {}},
+                             {"temperature 1, log-probs", {.logprob = true}},
+                             {"top-p 0.95, log-probs", {.top_p = 0.95f, .logprob = true}}};
+    const std::int64_t steps = kRounds * static_cast<std::int64_t>(ways.size()) + 2;
+    const model::ModelConfig config = smollm2_135m(layers);
+    Stream stream = Stream::make_compute({});
+    ModelWeights weights(config, DType::bfloat16, stream);
+    fill(weights);
+    KvCache cache(config, DType::bfloat16, static_cast<std::int64_t>(kBatch) * (kPromptTokens + steps + 16),
+                  16);
+    Decoder decoder(config, weights, cache, stream);
+    Batch batch(cache, kBatch, steps);
+    decoder.prefill(batch.sequences);
+    decoder.decode(batch.step);  // warms up
+    std::mt19937 random(1);
+    std::vector<float> logprobs(kBatch);
+    for (int round = 0; round < kRounds; ++round) {
+        for (Way& way : ways) {
+            std::vector<ops::Sampling> how(kBatch, way.how);
+            for (std::size_t row = 0; row < kBatch; ++row) {
+                how[row].row = static_cast<std::int32_t>(row);
+                how[row].uniform = std::uniform_real_distribution<double>(0, 1)(random);
+            }
+            way.seconds.push_back(median_seconds(1, threads, [&] {
+                for (std::int32_t& length : batch.step.lengths) ++length;
+                ops::sample_tokens(stream, decoder.decode(batch.step), how, batch.step.tokens, logprobs);
+                stream.synchronize();
+            }));
+        }
+    }
+    nlohmann::json rows = nlohmann::json::array();
+    double greedy = 0;
+    for (Way& way : ways) {
+        std::nth_element(way.seconds.begin(), way.seconds.begin() + kRounds / 2, way.seconds.end());
+        const double rate = static_cast<double>(kBatch) / way.seconds[kRounds / 2];
+        if (greedy == 0) greedy = rate;
+        rows.push_back({{"sampling", way.name},
+                        {"batch", kBatch},
+                        {"threads", threads},
+                        {"tokens_per_s", rate},
+                        {"ratio_to_greedy", rate / greedy}});
+        std::fprintf(stderr, "%-26s batch %zu  %8.2f ms a step  %8.1f tokens/s  %.2f of greedy\n", way.name,
+                     kBatch, way.seconds[kRounds / 2] * 1e3, rate, rate / greedy);
+    }
+    return rows;
+}
+
 }  // namespace
 }  // namespace tandem::engine
 
@@ -174,19 +243,23 @@ int main(int argc, char** argv) {
     CLI::App app("Decode speed of the embedded engine, SmolLM2-135M shapes", "engine_bench");
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     std::int64_t layers = 30;
-    bool json = false;
+    bool json = false, sampling = false;
     app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
     app.add_option("--layers", layers)->check(CLI::Range(1, 30))->capture_default_str();
+    app.add_flag("--sampling", sampling, "Greedy, temperature 1, with and without log-probs");
     app.add_flag("--json", json);
     CLI11_PARSE(app, argc, argv);
     tandem::ops::set_compute_threads(threads);
-    std::fprintf(
-        stderr,
-        "SmolLM2-135M shapes, %lld layers, prompt 64 tokens, %d threads of %u cores, median of 24 steps\n",
-        static_cast<long long>(layers), threads, std::thread::hardware_concurrency());
+    std::fprintf(stderr,
+                 "SmolLM2-135M shapes, %lld layers, prompt 64 tokens, %d threads of %u cores, medians\n",
+                 static_cast<long long>(layers), threads, std::thread::hardware_concurrency());
     nlohmann::json all = nlohmann::json::array();
-    for (const tandem::DType dtype : {tandem::DType::float32, tandem::DType::bfloat16}) {
-        for (const auto& row : tandem::engine::measure(dtype, layers, threads)) all.push_back(row);
+    if (sampling) {
+        all = tandem::engine::measure_sampling(layers, threads);
+    } else {
+        for (const tandem::DType dtype : {tandem::DType::float32, tandem::DType::bfloat16}) {
+            for (const auto& row : tandem::engine::measure(dtype, layers, threads)) all.push_back(row);
+        }
     }
     if (json) std::printf("%s\n", all.dump(2).c_str());
     return 0;

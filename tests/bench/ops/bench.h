@@ -36,5 +36,6 @@ void matmul_rows(Table& table);
 void attention_rows(Table& table);
 void copy_rows(Table& table);
 void encode_rows(Table& table);
+void row_rows(Table& table);
 
 }  // namespace tandem::bench

@@ -1,5 +1,5 @@
-// ops_bench [--json] [--products]: rates of the CPU ops (of products alone), each verified first, with the
-// machine's own rates measured in the same run.
+// ops_bench [--json] [--products | --rows]: rates of the CPU ops (of products alone, of what goes over rows alone),
+// each verified first, with the machine's own rates measured in the same run.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -90,22 +90,28 @@ void print(const Table& table, bool json) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-    bool json = false, products = false;
+    bool json = false, products = true, others = true, rows = true;
     for (int i = 1; i < argc; ++i) {
         const std::string_view argument = argv[i];
-        if (argument != "--json" && argument != "--products") {
-            fmt::print(stderr, "usage: ops_bench [--json] [--products]\n");
+        if (argument == "--json") {
+            json = true;
+        } else if (argument == "--products") {
+            others = rows = false;
+        } else if (argument == "--rows") {
+            products = others = false;
+        } else {
+            fmt::print(stderr, "usage: ops_bench [--json] [--products | --rows]\n");
             return 2;
         }
-        (argument == "--json" ? json : products) = true;
     }
     tandem::bench::Table table;
-    tandem::bench::matmul_rows(table);
-    if (!products) {
+    if (products) tandem::bench::matmul_rows(table);
+    if (others) {
         tandem::bench::attention_rows(table);
         tandem::bench::copy_rows(table);
         tandem::bench::encode_rows(table);
     }
+    if (rows) tandem::bench::row_rows(table);
     tandem::bench::print(table, json);
     return 0;
 }
