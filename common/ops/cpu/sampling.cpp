@@ -1,9 +1,10 @@
 // Sampling on the CPU. A choice without restriction finds its block of logits by the blocks' sums; a
-// restriction sorts as many weights as it needs.
+// restriction collects the largest weights and looks for a mass among them, without sorting.
 #include "common/ops/sampling.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "common/error.h"
@@ -33,54 +34,62 @@ bool likelier(const Weighted& a, const Weighted& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
 }
 
-// The tokens of a row from the likeliest on, but for those without weight; found and sorted piece by piece,
-// because a restriction usually keeps few.
-class Likeliest {
-  public:
-    void start(const RowSoftmax& row) {
-        weights_.resize(row.logits.size());
-        found_.resize(row.logits.size());
-        exponentiate(row, row.logits, weights_.data());
-        all_.clear();
-        sorted_ = 0;
-        low_ = 2.0f;
-    }
+double mass_of(std::span<const Weighted> tokens) {
+    double mass = 0;
+    for (const Weighted& token : tokens) mass += static_cast<double>(token.weight);
+    return mass;
+}
 
-    // The ranks must be asked for in order. nullptr behind the last one; else valid until the next call.
-    const Weighted* at(std::size_t rank) {
-        while (rank == all_.size() && low_ > 0.0f) find_more();
-        if (rank == all_.size()) return nullptr;
-        if (rank == sorted_) sort_more();
-        return &all_[rank];
-    }
-
-  private:
-    // Down to a sixteenth of the least weight yet; in the end all that is left.
-    void find_more() {
-        const float high = low_;
-        low_ = high > 1e-36f ? high * 0.0625f : 0.0f;
-        const std::size_t count = detail::softmax_kernels().tokens_between(
-            weights_.data(), static_cast<std::int64_t>(weights_.size()),
-            std::max(low_, std::numeric_limits<float>::min()), high, found_.data());
-        for (const std::int32_t token : std::span(found_).first(count))
-            all_.push_back({weights_[static_cast<std::size_t>(token)], token});
-    }
-
-    void sort_more() {
-        const std::size_t next = std::min(all_.size(), std::max<std::size_t>(256, sorted_ * 4));
-        const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-        const auto middle = all_.begin() + static_cast<std::ptrdiff_t>(next);
-        if (middle != all_.end()) std::nth_element(begin, middle, all_.end(), likelier);
-        std::sort(begin, middle, likelier);
-        sorted_ = next;
-    }
-
-    std::vector<float> weights_;
-    std::vector<std::int32_t> found_;
-    std::vector<Weighted> all_;  // with a weight of low_ or more; the first sorted_ in order
-    std::size_t sorted_ = 0;
-    float low_ = 0.0f;
+// Where, with the likeliest first, the mass of those before passes from at most `target` to more; the last one
+// if it never does. Moves the likelier ones before it, in no order.
+struct AtMass {
+    std::size_t rank;
+    double before;
 };
+
+AtMass find_mass(std::span<Weighted> tokens, double target) {
+    std::size_t begin = 0, end = tokens.size();
+    double before = 0;
+    while (end - begin > 1) {
+        const std::size_t middle = begin + (end - begin) / 2;
+        const auto at = [&](std::size_t rank) { return tokens.begin() + static_cast<std::ptrdiff_t>(rank); };
+        std::nth_element(at(begin), at(middle), at(end), likelier);
+        const double mass = mass_of(tokens.subspan(begin, middle - begin));
+        if (before + mass > target) {
+            end = middle;
+        } else {
+            before += mass;
+            begin = middle;
+        }
+    }
+    return {begin, before};
+}
+
+// All tokens that a restriction may keep and some more, in no order, but none without weight. Collected from
+// the largest weights on, because it usually keeps few.
+void collect(const RowSoftmax& row, const Sampling& params, std::vector<Weighted>& tokens) {
+    thread_local std::vector<float> weights;
+    thread_local std::vector<std::int32_t> found;
+    weights.resize(row.logits.size());
+    found.resize(row.logits.size());
+    exponentiate(row, row.logits, weights.data());
+    tokens.clear();
+    double mass = 0;
+    float high = 2.0f;  // the largest is 1
+    constexpr float kLeast = std::numeric_limits<float>::min();
+    while (high > kLeast) {
+        const float low = std::max(high * 0.0625f, kLeast);
+        const std::size_t count = detail::softmax_kernels().tokens_between(
+            weights.data(), static_cast<std::int64_t>(weights.size()), low, high, found.data());
+        for (const std::int32_t token : std::span(found).first(count))
+            tokens.push_back({weights[static_cast<std::size_t>(token)], token});
+        mass += mass_of(std::span(tokens).last(count));
+        if (params.top_p < 1.0f && mass >= static_cast<double>(params.top_p) * row.sum) return;
+        if (params.top_k > 0 && tokens.size() >= static_cast<std::size_t>(params.top_k)) return;
+        if (low <= params.min_p) return;
+        high = low;
+    }
+}
 
 std::int32_t likeliest_token(std::span<const float> logits, const RowMax& max) {
     const auto block = std::find(max.blocks.begin(), max.blocks.end(), max.value) - max.blocks.begin();
@@ -114,27 +123,21 @@ std::int32_t draw(const RowSoftmax& row, double uniform) {
     return static_cast<std::int32_t>(last);
 }
 
+// Each of the three keeps the likeliest tokens up to a rank.
 std::int32_t draw_restricted(const RowSoftmax& row, const Sampling& params) {
-    thread_local Likeliest likeliest;
-    likeliest.start(row);
-    const std::size_t limit = params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : row.logits.size();
-    const double wanted = static_cast<double>(params.top_p) * row.sum;
-    const float least = params.min_p * likeliest.at(0)->weight;
-    std::vector<Weighted> kept;
-    double mass = 0;
-    while (kept.size() < limit) {
-        const Weighted* const next = likeliest.at(kept.size());
-        const bool enough = params.top_p < 1.0f && mass >= wanted;
-        if (next == nullptr || (!kept.empty() && (enough || next->weight < least))) break;
-        mass += static_cast<double>(next->weight);
-        kept.push_back(*next);
+    thread_local std::vector<Weighted> tokens;
+    collect(row, params, tokens);
+    std::erase_if(tokens, [&](const Weighted& token) { return token.weight < params.min_p; });
+    if (params.top_k > 0 && tokens.size() > static_cast<std::size_t>(params.top_k)) {
+        std::nth_element(tokens.begin(), tokens.begin() + params.top_k, tokens.end(), likelier);
+        tokens.resize(static_cast<std::size_t>(params.top_k));
     }
-    double left = params.uniform * mass;
-    for (const Weighted& candidate : kept) {
-        left -= static_cast<double>(candidate.weight);
-        if (left < 0) return candidate.token;
+    if (params.top_p < 1.0f) {
+        const double wanted = static_cast<double>(params.top_p) * row.sum;
+        const AtMass last = find_mass(tokens, wanted);
+        tokens.resize(std::max<std::size_t>(1, last.rank + (last.before < wanted ? 1 : 0)));
     }
-    return kept.back().token;
+    return tokens[find_mass(tokens, params.uniform * mass_of(tokens)).rank].token;
 }
 
 struct Choice {

@@ -120,7 +120,7 @@ TEST(Sampler, TopKTopPMinPRestrictAndRenormalise) {
     }
 }
 
-TEST(Sampler, SortsPieceByPieceInALargeVocabulary) {
+TEST(Sampler, RestrictsALargeVocabulary) {
     const auto logits = random_logits(5000, 3, 0.5f);  // flat: top_p 0.9 keeps thousands
     Sampling params;
     params.top_p = 0.9f;
@@ -132,6 +132,35 @@ TEST(Sampler, SortsPieceByPieceInALargeVocabulary) {
     const auto fewer = restricted(logits, params);
     ASSERT_EQ(fewer.size(), 700u);
     for (const auto& [token, count] : draw(logits, params, 500)) EXPECT_TRUE(fewer.contains(token)) << token;
+}
+
+// The walk over everything sorted, in fp64, enters each kept token's range of random numbers where the sampler does.
+TEST(Sampler, TheTokenOfARandomNumberAmongTheLikeliestIsTheExactOne) {
+    constexpr double kRounding = 1e-6;
+    for (const float spread : {0.5f, 4.0f}) {  // thousands are kept; a few hundred
+        const auto logits = random_logits(5000, 6, spread);
+        for (const Sampling& params :
+             std::vector<Sampling>{{.top_k = 1000},
+                                   {.top_p = 0.9f},
+                                   {.min_p = 0.02f},
+                                   {.top_k = 600, .top_p = 0.8f},
+                                   {.top_k = 4000, .top_p = 0.99f, .min_p = 0.01f}}) {
+            const auto kept = restricted(logits, params);
+            std::vector<std::pair<double, std::int32_t>> sorted;
+            for (const auto& [token, p] : kept) sorted.emplace_back(-p, token);
+            std::sort(sorted.begin(), sorted.end());
+            double before = 0;
+            for (std::size_t rank = 0; rank < sorted.size(); ++rank) {
+                const double p = -sorted[rank].first;
+                if (p > 3 * kRounding && (rank < 20 || rank % 16 == 0)) {
+                    ASSERT_EQ(sample(logits, params, before + kRounding), sorted[rank].second);
+                    ASSERT_EQ(sample(logits, params, before + p - kRounding), sorted[rank].second);
+                }
+                before += p;
+            }
+            EXPECT_EQ(sample(logits, params, std::nextafter(1.0, 0.0)), sorted.back().second);
+        }
+    }
 }
 
 TEST(Sampler, GreedyAndItsTies) {
