@@ -1,4 +1,5 @@
-// Which sets of kernels this machine runs: the ones compiled for x86-64-v3 (AVX2) and v4 (AVX-512).
+// Which sets of kernels this machine runs: the ones compiled for x86-64-v3 (AVX2), v4 (AVX-512) and
+// v4 with AVX512-BF16.
 #pragma once
 
 namespace tandem::ops::detail {
@@ -30,6 +31,14 @@ inline bool runs_v4() {
 inline bool runs_vbmi2() {
 #if defined(__x86_64__)
     return runs_v4() && __builtin_cpu_supports("avx512vbmi2");
+#else
+    return false;
+#endif
+}
+
+inline bool runs_avx512_bf16() {
+#if defined(__x86_64__)
+    return runs_v4() && __builtin_cpu_supports("avx512bf16");
 #else
     return false;
 #endif

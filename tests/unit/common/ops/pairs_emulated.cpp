@@ -1,0 +1,14 @@
+// Compiled without AVX512-BF16.
+#include "common/ops/cpu/attention/pairs.h"
+#include "tests/unit/common/ops/pairs_probe.h"
+
+namespace tandem::testing {
+namespace {
+
+#include "tests/unit/common/ops/pairs_probe.inl"
+
+}  // namespace
+
+const PairsProbe kPairsEmulated{probe_dot, probe_narrow, probe_power, probe_compare, probe_load};
+
+}  // namespace tandem::testing
