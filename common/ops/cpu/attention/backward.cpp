@@ -2,23 +2,18 @@
 #include <algorithm>
 
 #include "common/ops/attention.h"
-#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/backward.h"
+#include "common/ops/cpu/instruction_sets.h"
 #include "common/ops/cpu/parallel.h"
 
 namespace tandem::ops::cpu {
 namespace {
 
 using detail::AttentionShape;
+using Backward = detail::BackwardOperands;
 using detail::kKeyTile;
 using detail::kQueryTile;
 using detail::Scratch;
-
-struct Backward {
-    Tensor dout, q, k, v, lse, delta;
-    AttentionShape shape;
-    float scale;
-    Tensor dq, dk, dv;
-};
 
 void clear(const Tensor& tensor) {
     float* const data = tensor.data<float>();
@@ -103,6 +98,13 @@ void backward_kv_head(const Backward& b, const std::vector<AttentionSegment>& se
     }
 }
 
+bool by_pairs(const Backward& b) {
+    for (const Tensor& tensor : {b.dout, b.q, b.k, b.v}) {
+        if (tensor.dtype() != DType::bfloat16) return false;
+    }
+    return detail::runs_avx512_bf16();
+}
+
 }  // namespace
 
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -115,8 +117,14 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
             clear(b.dk);
             clear(b.dv);
         }
-        detail::parallel_for(b.shape.kv_heads,
-                             [&](std::int64_t kv_head) { backward_kv_head(b, segments, kv_head); });
+        const bool pairs = by_pairs(b);
+        detail::parallel_for(b.shape.kv_heads, [&](std::int64_t kv_head) {
+            if (pairs) {
+                detail::backward_pairs_kv_head(detail::kBackwardPairsBf16, b, segments, kv_head);
+            } else {
+                backward_kv_head(b, segments, kv_head);
+            }
+        });
     });
 }
 

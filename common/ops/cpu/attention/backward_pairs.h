@@ -1,0 +1,69 @@
+// The backward of attention by products of pairs of bfloat16: the five products of a tile on the units for
+// bfloat16, sums in float32, p and ds rounded to bfloat16 between them.
+//
+// Lanes are queries where the softmax is, so that lse and delta are vectors:
+//
+//   product         rows     lanes     inner index   left operand        right operand
+//   s   = k q^T     keys     queries   columns       k as it lies        q_t
+//   dp  = v dout^T  keys     queries   columns       v as it lies        dout_t
+//   dv += p dout    keys     columns   queries       p as it was made    dout_pairs
+//   dk += ds q      keys     columns   queries       ds as it was made   q_pairs
+//   dq += ds^T k    queries  columns   keys          ds_pairs            k_pairs
+//
+// A left operand is read a pair at a time, so only its pairs matter. Words are pairs (pairs.h); head_dim is padded
+// with zeros to `width`, a multiple of 16, and to 2 * `words`.
+#pragma once
+
+#include <cstdint>
+
+#include "common/ops/cpu/attention/kernels.h"
+
+namespace tandem::ops::detail {
+
+inline constexpr std::int64_t kPairQueries = 128;  // rows of a query tile
+inline constexpr std::int64_t kPairLanes = 32;     // queries of a panel of q_t and dout_t
+
+// One query tile against one key tile. Row r sees the first visible + r * visible_step keys of the tile.
+struct BackwardPairsTile {
+    const std::uint32_t* q_t;         // [panels, head_dim / 2 rounded up, kPairLanes], 0 past the rows
+    const std::uint32_t* dout_t;      // likewise
+    const std::uint32_t* q_pairs;     // [rows / 2 rounded up, width]
+    const std::uint32_t* dout_pairs;  // [rows / 2 rounded up, width]
+    const std::uint32_t* k;           // [keys rounded up to even, words]
+    const std::uint32_t* v;           // [keys rounded up to even, words]
+    const std::uint32_t* k_pairs;     // [keys / 2 rounded up, width]
+    const float* shift;               // [panels * kPairLanes]: -lse log2(e); -inf for a row that sees nothing
+    const float* delta;               // [panels * kPairLanes]
+    float* dq;                        // [rows, width] += gradient / scale
+    float* dk;                        // [keys, width] += gradient / scale
+    float* dv;                        // [keys, width] +=
+    std::uint32_t* p;                 // scratch [kKeyTile, kPairQueries / 2]
+    std::uint32_t* ds;                // scratch [kKeyTile, kPairQueries / 2]
+    std::uint32_t* ds_pairs;          // scratch [kKeyTile / 2, kPairQueries]
+    std::int64_t rows, head_dim, width, words, visible, visible_step;
+    std::int64_t keys;  // keys in the tile; a row sees at most these
+    float scale;        // of the scores, times log2(e)
+};
+
+// Rows of bfloat16, as its bits, `stride` elements apart.
+struct PairRows {
+    const std::uint16_t* from;
+    std::int64_t stride, rows, head_dim;
+};
+
+struct BackwardPairsKernels {
+    void (*tile)(const BackwardPairsTile&);
+    // to[r] = row r [words], zero-padded, and a row of zeros behind an odd last one.
+    void (*pack_rows)(const PairRows& rows, std::int64_t words, std::uint32_t* to);
+    // to [rows / 2 rounded up, width]: each word is a column of two rows that follow each other.
+    void (*pack_pairs)(const PairRows& rows, std::int64_t width, std::uint32_t* to);
+    // to as q_t of BackwardPairsTile.
+    void (*pack_turned)(const PairRows& rows, std::uint32_t* to);
+    // to[r] += factor * from[r]; rows of `to` are `stride` floats apart.
+    void (*add_rows)(const float* from, std::int64_t width, std::int64_t rows, std::int64_t head_dim,
+                     float factor, float* to, std::int64_t stride);
+};
+
+extern const BackwardPairsKernels kBackwardPairsBf16;  // AVX512-BF16
+
+}  // namespace tandem::ops::detail
