@@ -29,17 +29,17 @@ struct BackwardPairsTile {
     const std::uint32_t* dout_t;      // likewise
     const std::uint32_t* q_pairs;     // [rows / 2 rounded up, width]
     const std::uint32_t* dout_pairs;  // [rows / 2 rounded up, width]
-    const std::uint32_t* k;           // [keys rounded up to even, words]
-    const std::uint32_t* v;           // [keys rounded up to even, words]
-    const std::uint32_t* k_pairs;     // [keys / 2 rounded up, width]
-    const float* shift;               // [panels * kPairLanes]: -lse log2(e); -inf for a row that sees nothing
-    const float* delta;               // [panels * kPairLanes]
-    float* dq;                        // [rows, width] += gradient / scale
-    float* dk;                        // [keys, width] += gradient / scale
-    float* dv;                        // [keys, width] +=
-    std::uint32_t* p;                 // scratch [kKeyTile, kPairQueries / 2]
-    std::uint32_t* ds;                // scratch [kKeyTile, kPairQueries / 2]
-    std::uint32_t* ds_pairs;          // scratch [kKeyTile / 2, kPairQueries]
+    const std::uint32_t* k;        // [keys rounded up to even, words]; a row past the keys may hold anything
+    const std::uint32_t* v;        // likewise
+    const std::uint32_t* k_pairs;  // [keys / 2 rounded up, width]
+    const float* shift;            // [panels * kPairLanes]: -lse log2(e); -inf for a row that sees nothing
+    const float* delta;            // [panels * kPairLanes]
+    float* dq;                     // [rows, width] += gradient / scale
+    float* dk;                     // [keys, width] += gradient / scale
+    float* dv;                     // [keys, width] +=
+    std::uint32_t* p;              // scratch [kKeyTile, kPairQueries / 2]
+    std::uint32_t* ds;             // scratch [kKeyTile, kPairQueries / 2]
+    std::uint32_t* ds_pairs;       // scratch [kKeyTile / 2, kPairQueries]
     std::int64_t rows, head_dim, width, words, visible, visible_step;
     std::int64_t keys;  // keys in the tile; a row sees at most these
     float scale;        // of the scores, times log2(e)
@@ -53,7 +53,7 @@ struct PairRows {
 
 struct BackwardPairsKernels {
     void (*tile)(const BackwardPairsTile&);
-    // to[r] = row r [words], zero-padded, and a row of zeros behind an odd last one.
+    // to[r] = row r [words], zero-padded.
     void (*pack_rows)(const PairRows& rows, std::int64_t words, std::uint32_t* to);
     // to [rows / 2 rounded up, width]: each word is a column of two rows that follow each other.
     void (*pack_pairs)(const PairRows& rows, std::int64_t width, std::uint32_t* to);

@@ -40,8 +40,6 @@ void pack_rows(const PairRows& r, std::int64_t words, std::uint32_t* to) {
         for (std::int64_t w = 0; w < words; w += kFloats)
             store_pairs(to + row * words + w, load_row(r.from + row * r.stride + 2 * w, r.head_dim - 2 * w));
     }
-    if (r.rows % 2 == 0) return;
-    for (std::int64_t w = 0; w < words; w += kFloats) store_pairs(to + r.rows * words + w, Words{});
 }
 
 // Columns of two rows, side by side: the first 16 columns, and the rest.

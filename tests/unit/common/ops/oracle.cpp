@@ -75,6 +75,20 @@ void expect_close(const Tensor& got, const Doubles& wanted, double relative, con
     }
 }
 
+void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what) {
+    ASSERT_EQ(static_cast<std::size_t>(got.numel()), wanted.size()) << what;
+    double furthest = 0.0, largest = 0.0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        furthest = std::max(furthest, std::abs(plain[i] - wanted[i]));
+        largest = std::max(largest, std::abs(wanted[i]));
+    }
+    const Doubles values = to_doubles(got);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        ASSERT_LE(std::abs(values[i] - wanted[i]), 3.0 * furthest + 1e-5 * largest)
+            << what << " at " << i << ": " << values[i] << " for " << wanted[i];
+    }
+}
+
 void expect_same_bits(const Tensor& a, const Tensor& b, const char* what) {
     ASSERT_EQ(a.bytes(), b.bytes()) << what;
     ASSERT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0) << what;
@@ -129,6 +143,10 @@ double dot(const double* a, const double* b, std::int64_t count) {
     return sum;
 }
 
+double as_bfloat16(double value) {
+    return static_cast<double>(float(bfloat16(static_cast<float>(value))));
+}
+
 }  // namespace
 
 AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, const Doubles& k,
@@ -164,10 +182,12 @@ AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, con
 
 AttentionGradients naive_attention_backward(const AttentionDims& dims, const Doubles& q, const Doubles& k,
                                             const Doubles& v, const Doubles& dout,
-                                            const std::vector<AttentionSegment>& segments, double scale) {
+                                            const std::vector<AttentionSegment>& segments, double scale,
+                                            bool rounded) {
     const AttentionResult forward = naive_attention(dims, q, k, v, segments, scale);
     AttentionGradients g{Doubles(q.size(), 0.0), Doubles(k.size(), 0.0), Doubles(v.size(), 0.0)};
     const std::int64_t d = dims.head_dim;
+    const auto round = [&](double value) { return rounded ? as_bfloat16(value) : value; };
     for_each_query(dims, segments, [&](auto row, auto head, auto kv, auto first, auto seen) {
         const std::size_t qi = at(row, dims.heads, head, d);
         const double delta = dot(&dout[qi], &forward.out[qi], d);
@@ -175,9 +195,9 @@ AttentionGradients naive_attention_backward(const AttentionDims& dims, const Dou
         for (std::int64_t j = 0; j < seen; ++j) {
             const std::size_t kj = at(first + j, dims.kv_heads, kv, d);
             const double p = std::exp(scale * dot(&q[qi], &k[kj], d) - lse);
-            const double ds = p * (dot(&dout[qi], &v[kj], d) - delta) * scale;
+            const double ds = round(p * (round(dot(&dout[qi], &v[kj], d)) - delta)) * scale;
             for (std::size_t i = 0; i < static_cast<std::size_t>(d); ++i) {
-                g.dv[kj + i] += p * dout[qi + i];
+                g.dv[kj + i] += round(p) * dout[qi + i];
                 g.dq[qi + i] += ds * k[kj + i];
                 g.dk[kj + i] += ds * q[qi + i];
             }

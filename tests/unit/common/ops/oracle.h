@@ -26,6 +26,9 @@ ops::RopeTable rope_table(double theta, std::int64_t head_dim);
 // step).
 void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what,
                   double absolute = 0.0);
+// Fails the test where `got` is further from `wanted` than three times the furthest that `plain`, the result of plain
+// bfloat16 arithmetic, is.
+void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what);
 void expect_same_bits(const Tensor& a, const Tensor& b, const char* what);
 
 // d(sum(weights * forward(x)))/dx by central differences.
@@ -44,8 +47,10 @@ AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, con
 struct AttentionGradients {
     Doubles dq, dk, dv;
 };
+// `rounded`: with p, dp and ds rounded to bfloat16, as plain bfloat16 arithmetic has them.
 AttentionGradients naive_attention_backward(const AttentionDims& dims, const Doubles& q, const Doubles& k,
                                             const Doubles& v, const Doubles& dout,
-                                            const std::vector<ops::AttentionSegment>& segments, double scale);
+                                            const std::vector<ops::AttentionSegment>& segments, double scale,
+                                            bool rounded = false);
 
 }  // namespace tandem::testing

@@ -112,7 +112,7 @@ TEST(Sampler, TopKTopPMinPRestrictAndRenormalise) {
                 params.top_k = top_k;
                 params.top_p = top_p;
                 params.min_p = min_p;
-                SCOPED_TRACE(testing::Message()
+                SCOPED_TRACE(::testing::Message()
                              << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p);
                 expect_distribution(draw(logits, params), restricted(logits, params));
             }

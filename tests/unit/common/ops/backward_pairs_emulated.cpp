@@ -1,0 +1,17 @@
+// The kernels of the backward by pairs, compiled without AVX512-BF16.
+#include "common/ops/cpu/attention/backward_pairs.h"
+#include "common/ops/cpu/attention/pairs.h"
+#include "tests/unit/common/ops/backward_pairs_here.h"
+
+namespace tandem::testing {
+namespace {
+
+using namespace ops::detail;
+#include "common/ops/cpu/attention/backward_pairs.inl"
+
+}  // namespace
+
+const ops::detail::BackwardPairsKernels kBackwardPairsEmulated{backward_pairs_tile, pack_rows, pack_pairs,
+                                                               pack_turned, add_rows};
+
+}  // namespace tandem::testing
