@@ -1,5 +1,5 @@
-// Attention at head_dim 64, 9 heads on 3 kv heads (SmolLM2-135M), against the matrix-product rate of the same
-// run. FLOPs: forward 4 S² D H / 2 (causal), backward 2.5 times that.
+// Attention at head_dim 64, 9 heads on 3 kv heads (SmolLM2-135M), against the rate of matrix products of the same
+// dtype and run. FLOPs: forward 4 S² D H / 2 (causal), backward 2.5 times that.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -66,7 +66,8 @@ void measure(Table& table, std::int64_t length, DType dtype) {
     const Tensor dv = Tensor::zeros(v.shape(), DType::float32, "bench");
     const std::vector<ops::AttentionSegment> segments = {{0, length, 0, length, true}};
     const double flops = 4.0 * static_cast<double>(length * length * kHeadDim * kHeads) / 2.0;
-    const double matmul_rate = table.fp32_rate;
+    const double matmul_rate = dtype == DType::bfloat16 ? table.bf16_rate : table.fp32_rate;
+    const std::string against = fmt::format("{} matmul", dtype_name(dtype));
 
     const auto forward = [&] { ops::attention_forward(stream, q, k, v, segments, kScale, out, lse); };
     forward();
@@ -75,12 +76,12 @@ void measure(Table& table, std::int64_t length, DType dtype) {
     const double forward_ms = median_ms(forward);
     const std::string name = fmt::format("{} S {}", dtype_name(dtype), length);
     table.rows.push_back({"attention forward " + name, forward_ms, flops / forward_ms * 1e-6, "GFLOP/s",
-                          flops / forward_ms * 1e-6 / matmul_rate, "float32 matmul"});
+                          flops / forward_ms * 1e-6 / matmul_rate, against});
     ops::attention_delta(stream, dout, out, delta);
     const double backward_ms = median_ms(
         [&] { ops::attention_backward(stream, dout, q, k, v, lse, delta, segments, kScale, dq, dk, dv); });
     table.rows.push_back({"attention backward " + name, backward_ms, 2.5 * flops / backward_ms * 1e-6,
-                          "GFLOP/s", 2.5 * flops / backward_ms * 1e-6 / matmul_rate, "float32 matmul"});
+                          "GFLOP/s", 2.5 * flops / backward_ms * 1e-6 / matmul_rate, against});
 }
 
 // One new token of each of `batch` sequences of `length`, pages of 16; the bytes are those of the cache.
