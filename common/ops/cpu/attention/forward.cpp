@@ -1,4 +1,5 @@
-// attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in kernels.inl.
+// attention_forward on the CPU: packing and the walk over tiles. The arithmetic is in kernels.inl and
+// forward_pairs.inl.
 //
 // Key tiles always start at the segment's first key, so a query meets the same tiles in every call:
 // attention_forward of a whole sequence, of a prefix, or paged_attention_decode of its last token.
@@ -8,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/pair_tiles.h"
 #include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
@@ -18,7 +19,6 @@ namespace {
 
 using detail::AttentionShape;
 using detail::kKeyTile;
-using detail::kQueryTile;
 using detail::QueryTile;
 using detail::Scratch;
 
@@ -35,36 +35,28 @@ struct Outputs {
     ForwardWrites writes;
 };
 
-void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_t head,
-                  const detail::PackedKeys& keys, const Outputs& to) {
+template <typename Tiles>
+void forward_head(const Tiles& tiles, const Inputs& in, const AttentionSegment& segment, std::int64_t head,
+                  const typename Tiles::Segment& keys, const Outputs& to) {
     const AttentionShape& s = in.shape;
-    const detail::AttentionKernels& kernels = detail::attention_kernels();
-    QueryTile tile = detail::make_tile(s.width);
-    for (std::int64_t first = 0; first < segment.q_len; first += kQueryTile) {
-        const std::int64_t rows = std::min(kQueryTile, segment.q_len - first);
+    thread_local Scratch scratch;
+    float* const memory = scratch.floats(tiles.tile_floats() + tiles.scratch_floats());
+    for (std::int64_t first = 0; first < segment.q_len; first += Tiles::kQueries) {
+        const std::int64_t rows = std::min(Tiles::kQueries, segment.q_len - first);
         const std::int64_t begin = segment.q_begin + first;
-        detail::pack_rows(in.q, begin, rows, head, s.heads, s, in.scale, tile.q);
-        detail::start_tile(tile, rows, s.width);
+        QueryTile tile = tiles.place(memory, memory + tiles.tile_floats());
+        tiles.load(tile, in.q, begin, rows, head);
         // Row r sees keys [0, seen + r).
         const std::int64_t seen = segment.causal ? first + segment.k_len - segment.q_len + 1 : segment.k_len;
         const std::int64_t step = segment.causal ? 1 : 0;
         const std::int64_t last = std::min(segment.k_len, seen + step * (rows - 1));
         for (std::int64_t key = 0; key < last; key += kKeyTile) {
-            const std::int64_t visible = std::min(seen, segment.k_len) - key;
-            kernels.forward_tile({.q = tile.q,
-                                  .k_t = keys.k_t(key),
-                                  .v = keys.v(key),
-                                  .acc = tile.acc,
-                                  .max = tile.max,
-                                  .sum = tile.sum,
-                                  .scores = tile.scores,
-                                  .rows = rows,
-                                  .head_dim = s.head_dim,
-                                  .width = s.width,
-                                  .visible = visible,
-                                  .visible_step = step,
-                                  .keys = std::min(kKeyTile, segment.k_len - key)});
+            tiles.attend(tile, rows, keys.tile(key),
+                         {.visible = std::min(seen, segment.k_len) - key,
+                          .step = step,
+                          .keys = std::min(kKeyTile, segment.k_len - key)});
         }
+        tiles.finish(tile, rows);
         for (std::int64_t row = 0; row < rows; ++row) {
             const std::int64_t at = begin + row;
             const std::int64_t offset = (at * s.heads + head) * s.head_dim;
@@ -79,6 +71,20 @@ void forward_head(const Inputs& in, const AttentionSegment& segment, std::int64_
                            s.head_dim);
         }
     }
+}
+
+template <typename Tiles>
+void forward_segments(const Inputs& in, const std::vector<AttentionSegment>& segments, const Outputs& to) {
+    const AttentionShape& s = in.shape;
+    const Tiles tiles(s, in.scale);
+    const std::int64_t items = static_cast<std::int64_t>(segments.size()) * s.kv_heads;
+    detail::parallel_for(items, [&](std::int64_t item) {
+        const AttentionSegment& segment = segments[static_cast<std::size_t>(item / s.kv_heads)];
+        const std::int64_t kv_head = item % s.kv_heads;
+        const typename Tiles::Segment keys(tiles, in.k, in.v, segment.k_begin, segment.k_len, kv_head);
+        for (std::int64_t g = 0; g < s.group; ++g)
+            forward_head(tiles, in, segment, kv_head * s.group + g, keys, to);
+    });
 }
 
 // Rows in no segment.
@@ -107,18 +113,12 @@ void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const T
                        ForwardWrites writes) {
     const AttentionShape shape = detail::attention_shape(q, k);
     stream.enqueue([in = Inputs{q, k, v, shape, scale}, segments, to = Outputs{out, lse, writes}] {
-        const AttentionShape& s = in.shape;
-        if (!to.writes.merge) clear_uncovered(segments, s, to);
-        const std::int64_t items = static_cast<std::int64_t>(segments.size()) * s.kv_heads;
-        detail::parallel_for(items, [&](std::int64_t item) {
-            const AttentionSegment& segment = segments[static_cast<std::size_t>(item / s.kv_heads)];
-            const std::int64_t kv_head = item % s.kv_heads;
-            thread_local Scratch scratch;
-            const detail::PackedKeys keys(in.k, in.v, segment.k_begin, segment.k_len, kv_head, s, scratch);
-            for (std::int64_t g = 0; g < s.group; ++g) {
-                forward_head(in, segment, kv_head * s.group + g, keys, to);
-            }
-        });
+        if (!to.writes.merge) clear_uncovered(segments, in.shape, to);
+        if (detail::multiplies_pairs(in.q)) {
+            forward_segments<detail::PairTiles>(in, segments, to);
+        } else {
+            forward_segments<detail::FloatTiles>(in, segments, to);
+        }
     });
 }
 

@@ -99,23 +99,37 @@ PackedPage::PackedPage(const AttentionShape& shape, Scratch& scratch) : shape_(s
     k_t_ = v_ + kKeyTile * shape.width;
 }
 
-void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
-                      std::int64_t key, std::int64_t count, std::int64_t kv_head) {
+void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                    std::int64_t key, std::int64_t count, std::int64_t kv_head, const AttentionShape& shape,
+                    std::int64_t* offsets) {
     const std::int64_t page_size = k_cache.dim(1);
-    const std::int64_t stride = shape_.kv_heads * shape_.head_dim;
+    const std::int64_t stride = shape.kv_heads * shape.head_dim;
     for (std::int64_t j = 0; j < count;) {
         const std::int64_t in_page = (key + j) % page_size;
         const std::int64_t rows = std::min(count - j, page_size - in_page);
         const auto index = static_cast<std::size_t>((key + j) / page_size);
-        const std::int64_t offset = (pages[index] * page_size + in_page) * stride + kv_head * shape_.head_dim;
+        const std::int64_t offset = (pages[index] * page_size + in_page) * stride + kv_head * shape.head_dim;
         // The rows of a head lie apart, and hardware does not guess where those of the next page are.
         if (index + 1 < pages.size()) {
-            const std::int64_t next = pages[index + 1] * page_size * stride + kv_head * shape_.head_dim;
-            prefetch_rows(k_cache, next, stride, page_size, shape_.head_dim);
-            prefetch_rows(v_cache, next, stride, page_size, shape_.head_dim);
+            const std::int64_t next = pages[index + 1] * page_size * stride + kv_head * shape.head_dim;
+            prefetch_rows(k_cache, next, stride, page_size, shape.head_dim);
+            prefetch_rows(v_cache, next, stride, page_size, shape.head_dim);
         }
-        pack(k_cache, offset, stride, rows, shape_, 1.0f, k_ + j * shape_.width);
-        pack(v_cache, offset, stride, rows, shape_, 1.0f, v_ + j * shape_.width);
+        for (std::int64_t row = 0; row < rows; ++row) offsets[j + row] = offset + row * stride;
+        j += rows;
+    }
+}
+
+void PackedPage::load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                      std::int64_t key, std::int64_t count, std::int64_t kv_head) {
+    const std::int64_t stride = shape_.kv_heads * shape_.head_dim;
+    std::int64_t offsets[kKeyTile];
+    find_page_rows(k_cache, v_cache, pages, key, count, kv_head, shape_, offsets);
+    for (std::int64_t j = 0; j < count;) {
+        std::int64_t rows = 1;  // that lie one after the other
+        while (j + rows < count && offsets[j + rows] == offsets[j] + rows * stride) ++rows;
+        pack(k_cache, offsets[j], stride, rows, shape_, 1.0f, k_ + j * shape_.width);
+        pack(v_cache, offsets[j], stride, rows, shape_, 1.0f, v_ + j * shape_.width);
         j += rows;
     }
     attention_kernels().transpose_tile(k_, shape_.width, count, shape_.head_dim, k_t_);

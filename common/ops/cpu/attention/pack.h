@@ -33,6 +33,12 @@ class Scratch {
 void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
                std::int64_t heads, const AttentionShape& shape, float factor, float* to);
 
+// Elements from the start of a cache to the row of kv head `kv_head` of each of positions [key, key + count), which
+// lie in `pages`; the rows of the page after each are prefetched from these caches.
+void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                    std::int64_t key, std::int64_t count, std::int64_t kv_head, const AttentionShape& shape,
+                    std::int64_t* offsets);
+
 // The keys and values of one kv head of a segment, cut into key tiles.
 class PackedKeys {
   public:

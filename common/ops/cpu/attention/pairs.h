@@ -62,6 +62,10 @@ TANDEM_LANES Words narrow_pairs(const Floats& first, const Floats& second) {
         0x00170007, 0x00160006, 0x00150005, 0x00140004, 0x00130003, 0x00120002, 0x00110001, 0x00100000);
     return reinterpret_cast<Words>(_mm512_permutexvar_epi16(in_turn, apart));
 }
+// The same numbers as they lie: first's 16, then second's.
+TANDEM_LANES Words narrow_in_order(const Floats& first, const Floats& second) {
+    return (Words)_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
+}
 TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
     return reinterpret_cast<Floats>(_mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b),
                                                     reinterpret_cast<__m512>(c)));
@@ -134,6 +138,15 @@ TANDEM_LANES std::uint32_t bfloat16_half(float x) {
 TANDEM_LANES Words narrow_pairs(const Floats& first, const Floats& second) {
     Words result;
     for (int i = 0; i < kFloats; ++i) result[i] = bfloat16_half(first[i]) | bfloat16_half(second[i]) << 16;
+    return result;
+}
+TANDEM_LANES Words narrow_in_order(const Floats& first, const Floats& second) {
+    Words result;
+    for (int i = 0; i < kFloats; ++i) {
+        const Floats& from = i < kFloats / 2 ? first : second;
+        const int at = 2 * i % kFloats;
+        result[i] = bfloat16_half(from[at]) | bfloat16_half(from[at + 1]) << 16;
+    }
     return result;
 }
 TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {

@@ -11,18 +11,68 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-}  // namespace
-
-QueryTile make_tile(std::int64_t width) {
-    thread_local Scratch scratch;
-    float* memory = scratch.floats(kQueryTile * (2 * width + kKeyTile));
-    return {memory, memory + kQueryTile * width, memory + 2 * kQueryTile * width, {}, {}};
-}
-
-void start_tile(QueryTile& tile, std::int64_t rows, std::int64_t width) {
+void start_float_tile(QueryTile& tile, std::int64_t rows, std::int64_t width) {
     std::fill_n(tile.acc, rows * width, 0.0f);
     std::fill_n(tile.max, rows, -kInfinity);
     std::fill_n(tile.sum, rows, 0.0f);
+}
+
+Scratch& segment_scratch() {
+    thread_local Scratch scratch;
+    return scratch;
+}
+
+Scratch& page_scratch() {
+    thread_local Scratch scratch;
+    return scratch;
+}
+
+}  // namespace
+
+QueryTile FloatTiles::place(float* tile, float* scratch) const {
+    return {tile, tile + kQueryTile * shape_.width, scratch, {}, {}};
+}
+
+void FloatTiles::load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::int64_t rows,
+                      std::int64_t head) const {
+    pack_rows(q, begin, rows, head, shape_.heads, shape_, scale_, tile.q);
+    start_float_tile(tile, rows, shape_.width);
+}
+
+void FloatTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
+                            std::int64_t rows) const {
+    for (std::int64_t i = 0; i < rows; ++i)
+        pack_rows(q, row, 1, first + i, shape_.heads, shape_, scale_, tile.q + i * shape_.width);
+    start_float_tile(tile, rows, shape_.width);
+}
+
+void FloatTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const {
+    attention_kernels().forward_tile({.q = tile.q,
+                                      .k_t = keys.k_t,
+                                      .v = keys.v,
+                                      .acc = tile.acc,
+                                      .max = tile.max,
+                                      .sum = tile.sum,
+                                      .scores = tile.scratch,
+                                      .rows = rows,
+                                      .head_dim = shape_.head_dim,
+                                      .width = shape_.width,
+                                      .visible = seen.visible,
+                                      .visible_step = seen.step,
+                                      .keys = seen.keys});
+}
+
+FloatTiles::Segment::Segment(const FloatTiles& tiles, const Tensor& k, const Tensor& v, std::int64_t begin,
+                             std::int64_t count, std::int64_t kv_head)
+    : keys_(k, v, begin, count, kv_head, tiles.shape_, segment_scratch()) {}
+
+FloatTiles::Page::Page(const FloatTiles& tiles) : page_(tiles.shape_, page_scratch()) {}
+
+FloatTiles::KeyTile FloatTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
+                                           const std::vector<std::int32_t>& pages, std::int64_t key,
+                                           std::int64_t count, std::int64_t kv_head) {
+    page_.load(k_cache, v_cache, pages, key, count, kv_head);
+    return {page_.k_t(), page_.v()};
 }
 
 float finish_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, const Tensor& out,

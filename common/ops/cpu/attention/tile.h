@@ -1,25 +1,78 @@
-// One tile of queries of one head, and its running softmax: the state with which attention_forward and decode
-// walk over key tiles.
+// Tiles of queries of one head with their running softmax: how attention_forward, prefill and decode multiply them
+// with tiles of keys in fp32. pair_tiles.h has the same for bfloat16.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/ops/cpu/attention/pack.h"
 
 namespace tandem::ops::detail {
 
+inline constexpr std::int64_t kMostQueries = 64;  // of a tile
+
 struct QueryTile {
-    float* q;       // [kQueryTile, width]
-    float* acc;     // [kQueryTile, width]
-    float* scores;  // [kQueryTile, kKeyTile]
-    float max[kQueryTile];
-    float sum[kQueryTile];
+    float* q;        // the queries, packed
+    float* acc;      // their sums; once finished [rows, width]
+    float* scratch;  // of one tile at a time; a finished tile's rows may lie in it
+    float max[kMostQueries];
+    float sum[kMostQueries];
 };
 
-// In this thread's memory: valid until the thread asks for the next one.
-QueryTile make_tile(std::int64_t width);
-void start_tile(QueryTile& tile, std::int64_t rows, std::int64_t width);
-// Writes row `row` of the tile to element `offset` of out: acc / sum. Returns the log-sum-exp.
+// Query i of a tile sees the first visible + i * step of a tile's `keys` keys.
+struct SeenKeys {
+    std::int64_t visible, step, keys;
+};
+
+class FloatTiles {
+  public:
+    static constexpr std::int64_t kQueries = kQueryTile;
+    struct KeyTile {
+        const float *k_t, *v;
+    };
+
+    FloatTiles(const AttentionShape& shape, float scale) : shape_(shape), scale_(scale) {}
+
+    std::int64_t tile_floats() const { return kQueryTile * 2 * shape_.width; }
+    std::int64_t scratch_floats() const { return kQueryTile * kKeyTile; }
+    QueryTile place(float* tile, float* scratch) const;
+
+    // Rows [begin, begin + rows) of a head; empty sums.
+    void load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::int64_t rows,
+              std::int64_t head) const;
+    // The query heads [first, first + rows) of one row.
+    void load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
+                    std::int64_t rows) const;
+    void attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const;
+    void finish(QueryTile& /*tile*/, std::int64_t /*rows*/) const {}  // nothing lies otherwise
+
+    // The keys of one kv head of a segment.
+    class Segment {
+      public:
+        Segment(const FloatTiles& tiles, const Tensor& k, const Tensor& v, std::int64_t begin,
+                std::int64_t count, std::int64_t kv_head);
+        KeyTile tile(std::int64_t key) const { return {keys_.k_t(key), keys_.v(key)}; }
+
+      private:
+        PackedKeys keys_;
+    };
+    // One tile of the keys in a sequence's pages; in this thread's memory.
+    class Page {
+      public:
+        explicit Page(const FloatTiles& tiles);
+        KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                     std::int64_t key, std::int64_t count, std::int64_t kv_head);
+
+      private:
+        PackedPage page_;
+    };
+
+  private:
+    AttentionShape shape_;
+    float scale_;
+};
+
+// Writes row `row` of a finished tile to element `offset` of out: acc / sum. Returns the log-sum-exp.
 float finish_tile_row(const QueryTile& tile, std::int64_t row, std::int64_t width, const Tensor& out,
                       std::int64_t offset, std::int64_t head_dim);
 // Merges the row, weighted by log-sum-exp, into a result over other keys, out [head_dim] and lse; a row that saw

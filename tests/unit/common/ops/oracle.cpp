@@ -75,7 +75,8 @@ void expect_close(const Tensor& got, const Doubles& wanted, double relative, con
     }
 }
 
-void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what) {
+void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what,
+                         double times) {
     ASSERT_EQ(static_cast<std::size_t>(got.numel()), wanted.size()) << what;
     double furthest = 0.0, largest = 0.0;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -84,7 +85,7 @@ void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles
     }
     const Doubles values = to_doubles(got);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-        ASSERT_LE(std::abs(values[i] - wanted[i]), 3.0 * furthest + 1e-5 * largest)
+        ASSERT_LE(std::abs(values[i] - wanted[i]), times * furthest + 1e-5 * largest)
             << what << " at " << i << ": " << values[i] << " for " << wanted[i];
     }
 }
@@ -150,8 +151,9 @@ double as_bfloat16(double value) {
 }  // namespace
 
 AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, const Doubles& k,
-                                const Doubles& v, const std::vector<AttentionSegment>& segments,
-                                double scale) {
+                                const Doubles& v, const std::vector<AttentionSegment>& segments, double scale,
+                                bool rounded) {
+    const auto round = [&](double value) { return rounded ? as_bfloat16(value) : value; };
     AttentionResult result;
     result.out.assign(q.size(), 0.0);
     result.lse.assign(static_cast<std::size_t>(dims.heads * dims.q_rows),
@@ -162,19 +164,20 @@ AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, con
         Doubles p;
         double max = -std::numeric_limits<double>::infinity();
         for (std::int64_t j = 0; j < seen; ++j) {
-            p.push_back(scale *
-                        dot(&q[at(row, dims.heads, head, d)], &k[at(first + j, dims.kv_heads, kv, d)], d));
+            const double score =
+                dot(&q[at(row, dims.heads, head, d)], &k[at(first + j, dims.kv_heads, kv, d)], d);
+            p.push_back(round(scale * round(score)));
             max = std::max(max, p.back());
         }
         double sum = 0.0;
         for (double& value : p) sum += value = std::exp(value - max);
+        double* const out = &result.out[at(row, dims.heads, head, d)];
         for (std::int64_t j = 0; j < seen; ++j) {
-            for (std::int64_t i = 0; i < d; ++i) {
-                result.out[at(row, dims.heads, head, d) + static_cast<std::size_t>(i)] +=
-                    p[static_cast<std::size_t>(j)] / sum *
-                    v[at(first + j, dims.kv_heads, kv, d) + static_cast<std::size_t>(i)];
-            }
+            const double weight = round(p[static_cast<std::size_t>(j)] / sum);
+            const double* const value = &v[at(first + j, dims.kv_heads, kv, d)];
+            for (std::int64_t i = 0; i < d; ++i) out[i] += weight * value[i];
         }
+        for (std::int64_t i = 0; i < d; ++i) out[i] = round(out[i]);
         result.lse[static_cast<std::size_t>(head * dims.q_rows + row)] = max + std::log(sum);
     });
     return result;

@@ -26,9 +26,10 @@ ops::RopeTable rope_table(double theta, std::int64_t head_dim);
 // step).
 void expect_close(const Tensor& got, const Doubles& wanted, double relative, const char* what,
                   double absolute = 0.0);
-// Fails the test where `got` is further from `wanted` than three times the furthest that `plain`, the result of plain
+// Fails the test where `got` is further from `wanted` than `times` the furthest that `plain`, the result of plain
 // bfloat16 arithmetic, is.
-void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what);
+void expect_within_plain(const Tensor& got, const Doubles& wanted, const Doubles& plain, const char* what,
+                         double times = 3.0);
 void expect_same_bits(const Tensor& a, const Tensor& b, const char* what);
 
 // d(sum(weights * forward(x)))/dx by central differences.
@@ -41,9 +42,11 @@ struct AttentionDims {
 struct AttentionResult {
     Doubles out, lse;
 };
+// `rounded`: out where scores, weights and results are rounded to bfloat16 each, as a framework without fused kernels
+// has them.
 AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, const Doubles& k,
                                 const Doubles& v, const std::vector<ops::AttentionSegment>& segments,
-                                double scale);
+                                double scale, bool rounded = false);
 struct AttentionGradients {
     Doubles dq, dk, dv;
 };

@@ -1,0 +1,394 @@
+// The kernels of forward_pairs.h over the lanes of pairs.h. Compiled without contraction.
+//
+// Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
+
+constexpr std::int64_t kBlock = 16;  // keys, or queries, of a vector
+constexpr std::int64_t kColumns = kLaneQueries / kBlock;
+constexpr std::int64_t kTilePairs = kKeyTile / 2;
+
+template <int... kLane>
+struct LaneList {};
+using EveryLane = LaneList<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
+
+TANDEM_LANES std::int64_t between(std::int64_t low, std::int64_t value, std::int64_t high) {
+    return value < low ? low : (value > high ? high : value);
+}
+
+// --- products ---
+
+// sum[i][j] += pairs of a[i] · those of column j of b, in the order of the pairs.
+template <unsigned R, unsigned C>
+TANDEM_LANES void multiply_pairs(Floats (&sum)[R][C], std::int64_t pairs, const std::uint16_t* const (&a)[R],
+                                 const std::uint32_t* b, std::int64_t b_row) {
+    for (std::int64_t k = 0; k < pairs; ++k) {
+        Words right[C];
+        for (unsigned j = 0; j < C; ++j) right[j] = load_pairs(b + k * b_row + j * kBlock);
+        for (unsigned i = 0; i < R; ++i) {
+            const Words left = all_lanes_pair(a[i] + 2 * k);
+            for (unsigned j = 0; j < C; ++j) sum[i][j] = dot_pairs(left, right[j], sum[i][j]);
+        }
+    }
+}
+
+// c[R, C vectors] = c · factor + a · b, rows of a kTilePairs long, factor by column of c where given.
+template <unsigned R, unsigned C>
+TANDEM_LANES void add_product(std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b,
+                              std::int64_t b_row, const float* factor, float* c, std::int64_t c_row) {
+    Floats sum[R][C];
+    const std::uint16_t* rows[R];
+    for (unsigned i = 0; i < R; ++i) {
+        rows[i] = reinterpret_cast<const std::uint16_t*>(a + i * kTilePairs);
+        for (unsigned j = 0; j < C; ++j) sum[i][j] = load_floats(c + i * c_row + j * kBlock);
+    }
+    if (factor != nullptr) {
+        for (unsigned j = 0; j < C; ++j) {
+            const Floats by = load_floats(factor + j * kBlock);
+            for (unsigned i = 0; i < R; ++i) sum[i][j] = sum[i][j] * by;
+        }
+    }
+    multiply_pairs<R, C>(sum, pairs, rows, b, b_row);
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) store_floats(c + i * c_row + j * kBlock, sum[i][j]);
+    }
+}
+
+template <unsigned R, unsigned C>
+void add_products(std::int64_t rows, std::int64_t pairs, const std::uint32_t* a, const std::uint32_t* b,
+                  std::int64_t b_row, const float* factor, float* c, std::int64_t c_row) {
+    std::int64_t i = 0;
+    for (; i + R <= rows; i += R)
+        add_product<R, C>(pairs, a + i * kTilePairs, b, b_row, factor, c + i * c_row, c_row);
+    if constexpr (R > 1) {
+        if (i < rows)
+            add_products<(R > 4 ? 4 : R / 2), C>(rows - i, pairs, a + i * kTilePairs, b, b_row, factor,
+                                                 c + i * c_row, c_row);
+    }
+}
+
+// --- queries in lanes ---
+
+// How many keys of the tile the last query of a column sees.
+TANDEM_LANES std::int64_t seen_by_column(const QueryLanes& t, std::int64_t column) {
+    const std::int64_t last = between(0, column * kBlock + kBlock, t.queries) - 1;
+    return between(0, t.visible + last * t.visible_step, t.keys);
+}
+
+// Queries of a column that see the key.
+TANDEM_LANES LaneMask seeing(const QueryLanes& t, std::int64_t key, std::int64_t column) {
+    if (key >= t.keys) return 0;
+    if (t.visible_step == 0) return first_lanes(key < t.visible ? kBlock : 0);
+    return static_cast<LaneMask>(~first_lanes(key + 1 - t.visible - column * kBlock));
+}
+
+// Scores of 16 keys for C columns of queries; what a query does not see is -inf. `best` keeps the maxima.
+template <unsigned R, unsigned C>
+TANDEM_LANES void score_keys(const QueryLanes& t, std::int64_t key, std::int64_t column, Floats* best) {
+    for (std::int64_t from = key; from < key + kBlock; from += R) {
+        Floats s[R][C] = {};
+        const std::uint16_t* rows[R];
+        for (unsigned i = 0; i < R; ++i) rows[i] = t.k[from + i];
+        multiply_pairs<R, C>(s, t.head_dim / 2, rows, t.q + column * kBlock, kLaneQueries);
+        for (unsigned j = 0; j < C; ++j) {
+            if (seeing(t, key + kBlock - 1, column + j) != 0xffff) {
+                for (unsigned i = 0; i < R; ++i)
+                    s[i][j] =
+                        select_lanes(seeing(t, from + i, column + j), s[i][j], all_lanes(-__builtin_inff()));
+            }
+            Floats most = best[column + j];
+            for (unsigned i = 0; i < R; ++i) {
+                most = larger(s[i][j], most);
+                store_floats(t.scores + (from + i) * kLaneQueries + (column + j) * kBlock, s[i][j]);
+            }
+            best[column + j] = most;
+        }
+    }
+}
+
+void score_block(const QueryLanes& t, std::int64_t key, std::int64_t column, std::int64_t columns,
+                 Floats* best) {
+    switch (columns) {
+        case 4:
+            return score_keys<4, 4>(t, key, column, best);
+        case 3:
+            return score_keys<4, 3>(t, key, column, best);
+        case 2:
+            return score_keys<8, 2>(t, key, column, best);
+        default:
+            return score_keys<16, 1>(t, key, column, best);
+    }
+}
+
+// Scores of a column become probabilities, keys [0, blocks * 16). Their sum: a strand for each key modulo 16, then
+// neighbours together.
+TANDEM_LANES Floats raise_column(const QueryLanes& t, std::int64_t column, std::int64_t blocks,
+                                 const Floats& shift) {
+    const Floats scale = all_lanes(t.scale);
+    const float* const scores = t.scores + column * kBlock;
+    std::uint32_t* const p = t.p + column * kBlock;
+    Floats level[4];  // of the tree over strands: what waits for its neighbour
+    for (unsigned pair = 0; pair < kBlock / 2; ++pair) {
+        Floats even{}, odd{};
+        for (std::int64_t block = 0; block < blocks; ++block) {
+            const std::int64_t key = block * kBlock + 2 * pair;
+            const Floats p0 =
+                power_of_two(fused_floats(load_floats(scores + key * kLaneQueries), scale, shift));
+            const Floats p1 =
+                power_of_two(fused_floats(load_floats(scores + (key + 1) * kLaneQueries), scale, shift));
+            store_pairs(p + key / 2 * kLaneQueries, narrow_pairs(p0, p1));
+            even = even + p0;
+            odd = odd + p1;
+        }
+        Floats together = even + odd;
+        unsigned at = 0;
+        for (; (pair >> at & 1) != 0; ++at) together = level[at] + together;
+        level[at] = together;
+    }
+    return level[3];
+}
+
+void lanes_tile(const QueryLanes& t) {
+    const std::int64_t columns = (t.queries + kBlock - 1) / kBlock;
+    std::int64_t seen[kColumns];
+    for (std::int64_t j = 0; j < columns; ++j) seen[j] = seen_by_column(t, j);
+    const std::int64_t most = seen[columns - 1];
+
+    Floats best[kColumns];
+    for (Floats& b : best) b = all_lanes(-__builtin_inff());
+    for (std::int64_t key = 0, column = 0; key < most; key += kBlock) {
+        while (seen[column] <= key) ++column;
+        score_block(t, key, column, columns - column, best);
+    }
+
+    alignas(64) float factor[kLaneQueries];
+    bool rose = false;
+    for (std::int64_t j = 0; j < columns; ++j) {
+        const Floats before = load_floats(t.max + j * kBlock);
+        if (seen[j] == 0) {
+            store_floats(factor + j * kBlock, all_lanes(1.0f));
+            continue;
+        }
+        const Floats now = larger(best[j] * t.scale, before);
+        const Floats shift = select_lanes(where_greater(now, all_lanes(-__builtin_inff())), now, Floats{});
+        const Floats kept = power_of_two(before - shift);
+        const Floats added = raise_column(t, j, (seen[j] + kBlock - 1) / kBlock, -shift);
+        store_floats(t.sum + j * kBlock, fused_floats(load_floats(t.sum + j * kBlock), kept, added));
+        store_floats(t.max + j * kBlock, now);
+        store_floats(factor + j * kBlock, kept);
+        rose = rose || where_greater(now, before) != 0;
+    }
+
+    if (columns == kColumns && (seen[0] + 1) / 2 == (most + 1) / 2) {
+        add_products<4, 4>(t.head_dim, (most + 1) / 2, t.v_t, t.p, kLaneQueries, rose ? factor : nullptr,
+                           t.acc, kLaneQueries);
+        return;
+    }
+    for (std::int64_t j = 0; j < columns; ++j) {
+        if (seen[j] == 0) continue;
+        add_products<16, 1>(t.head_dim, (seen[j] + 1) / 2, t.v_t, t.p + j * kBlock, kLaneQueries,
+                            rose ? factor + j * kBlock : nullptr, t.acc + j * kBlock, kLaneQueries);
+    }
+}
+
+// --- queries in rows ---
+
+template <int... kLane>
+TANDEM_LANES Floats neighbours(const Floats& v, LaneList<kLane...>, int step) {
+    switch (step) {
+        case 1:
+            return __builtin_shufflevector(v, v, (kLane ^ 1)...);
+        case 2:
+            return __builtin_shufflevector(v, v, (kLane ^ 2)...);
+        case 4:
+            return __builtin_shufflevector(v, v, (kLane ^ 4)...);
+        default:
+            return __builtin_shufflevector(v, v, (kLane ^ 8)...);
+    }
+}
+TANDEM_LANES Floats sum_of_lanes(Floats v) {  // in every lane
+    for (int step = 1; step < kFloats; step *= 2) v = v + neighbours(v, EveryLane{}, step);
+    return v;
+}
+TANDEM_LANES Floats most_of_lanes(Floats v) {
+    for (int step = 1; step < kFloats; step *= 2) v = larger(neighbours(v, EveryLane{}, step), v);
+    return v;
+}
+
+template <unsigned R>
+void rows_block(const QueryRows& t, std::int64_t row) {
+    constexpr unsigned kVectors = kKeyTile / kFloats;
+    const std::int64_t width = row_width(t.head_dim);
+    Floats s[R][kVectors] = {};
+    const std::uint16_t* q[R];
+    for (unsigned i = 0; i < R; ++i)
+        q[i] = reinterpret_cast<const std::uint16_t*>(t.q + (row + i) * t.head_dim / 2);
+    multiply_pairs<R, kVectors>(s, t.head_dim / 2, q, t.k_t, kKeyTile);
+
+    alignas(64) std::uint32_t p[R][kTilePairs];
+    for (unsigned i = 0; i < R; ++i) {
+        float* const acc = t.acc + (row + i) * width;
+        Floats best = all_lanes(-__builtin_inff());
+        for (unsigned j = 0; j < kVectors; ++j) {
+            s[i][j] = select_lanes(first_lanes(t.keys - j * kFloats), s[i][j], all_lanes(-__builtin_inff()));
+            best = larger(s[i][j], best);
+        }
+        const Floats before = all_lanes(t.max[row + i]);
+        const Floats now = larger(most_of_lanes(best) * t.scale, before);
+        const Floats shift = select_lanes(where_greater(now, all_lanes(-__builtin_inff())), now, Floats{});
+        const Floats kept = power_of_two(before - shift);
+        Floats added{};
+        for (unsigned j = 0; j < kVectors; ++j) {
+            s[i][j] = power_of_two(fused_floats(s[i][j], all_lanes(t.scale), -shift));
+            added = added + s[i][j];
+        }
+        for (unsigned j = 0; j < kVectors; j += 2)
+            store_pairs(p[i] + j / 2 * kFloats, narrow_in_order(s[i][j], s[i][j + 1]));
+        t.sum[row + i] = fused_floats(all_lanes(t.sum[row + i]), kept, sum_of_lanes(added))[0];
+        t.max[row + i] = now[0];
+        if (where_greater(now, before) == 0) continue;
+        for (std::int64_t d = 0; d < width; d += kFloats) store_floats(acc + d, load_floats(acc + d) * kept);
+    }
+    std::int64_t d = 0;
+    for (; d + 4 * kFloats <= width; d += 4 * kFloats)
+        add_product<R, 4>((t.keys + 1) / 2, p[0], t.v + d, width, nullptr, t.acc + row * width + d, width);
+    for (; d < width; d += 2 * kFloats)
+        add_product<R, 2>((t.keys + 1) / 2, p[0], t.v + d, width, nullptr, t.acc + row * width + d, width);
+}
+
+void rows_tile(const QueryRows& t) {
+    std::int64_t row = 0;
+    for (; row + 4 <= t.queries; row += 4) rows_block<4>(t, row);
+    switch (t.queries - row) {
+        case 3:
+            return rows_block<3>(t, row);
+        case 2:
+            return rows_block<2>(t, row);
+        case 1:
+            return rows_block<1>(t, row);
+        default:
+            return;
+    }
+}
+
+// --- packing ---
+
+// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
+template <int kStep, int... kLane>
+TANDEM_LANES void exchange_lanes(Words (&r)[kFloats], LaneList<kLane...>) {
+    for (int i = 0; i < kFloats; ++i) {
+        if ((i & kStep) != 0) continue;
+        const Words a = r[i], b = r[i + kStep];
+        r[i] = __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane - kStep : kLane)...);
+        r[i + kStep] =
+            __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane : kLane + kStep)...);
+    }
+}
+TANDEM_LANES void transpose_words(Words (&r)[kFloats]) {
+    exchange_lanes<8>(r, EveryLane{});
+    exchange_lanes<4>(r, EveryLane{});
+    exchange_lanes<2>(r, EveryLane{});
+    exchange_lanes<1>(r, EveryLane{});
+}
+
+// 16 pairs of a row from pair `at` on; 0 past the last, which is not read.
+TANDEM_LANES Words load_row_pairs(const std::uint16_t* row, std::int64_t at, std::int64_t pairs) {
+    return at + kFloats <= pairs ? load_pairs(row + 2 * at)
+                                 : load_pairs(row + 2 * at, first_lanes(pairs - at));
+}
+
+void pack_lanes(const std::uint16_t* from, std::int64_t stride, std::int64_t rows, std::int64_t head_dim,
+                std::uint32_t flip, std::uint32_t* to) {
+    const std::int64_t pairs = head_dim / 2;
+    for (std::int64_t row = 0; row < kLaneQueries; row += kFloats) {
+        for (std::int64_t at = 0; at < pairs; at += kFloats) {
+            Words r[kFloats];
+            for (int i = 0; i < kFloats; ++i)
+                r[i] = row + i < rows ? load_row_pairs(from + (row + i) * stride, at, pairs) ^ flip : Words{};
+            transpose_words(r);
+            for (int i = 0; i < kFloats && at + i < pairs; ++i)
+                store_pairs(to + (at + i) * kLaneQueries + row, r[i]);
+        }
+    }
+}
+
+void unpack_lanes(const float* acc, std::int64_t queries, std::int64_t head_dim, std::int64_t width,
+                  float* to) {
+    for (std::int64_t row = 0; row < queries; row += kFloats) {
+        for (std::int64_t d = 0; d < head_dim; d += kFloats) {
+            Words r[kFloats];
+            for (int i = 0; i < kFloats; ++i) {
+                const bool there = d + i < head_dim;  // + 0: a zero has no sign
+                r[i] = there ? reinterpret_cast<Words>(load_floats(acc + (d + i) * kLaneQueries + row) + 0.0f)
+                             : Words{};
+            }
+            transpose_words(r);
+            for (int i = 0; i < kFloats && row + i < queries; ++i)
+                store_pairs(to + (row + i) * width + d, r[i]);
+        }
+    }
+}
+
+// Rows 2 * pair and 2 * pair + 1 side by side: of 32 columns the even ones, and the odd ones.
+struct KeyPair {
+    Words even, odd;
+};
+TANDEM_LANES KeyPair load_key_pair(const std::uint16_t* const* rows, std::int64_t keys, std::int64_t pair,
+                                   std::int64_t at, std::int64_t pairs) {
+    const Words first = 2 * pair < keys ? load_row_pairs(rows[2 * pair], at, pairs) : Words{};
+    const Words second = 2 * pair + 1 < keys ? load_row_pairs(rows[2 * pair + 1], at, pairs) : Words{};
+    return {(first & 0xffffU) | (second << 16), (first >> 16) | (second & 0xffff0000U)};
+}
+
+void pack_values(const std::uint16_t* const* rows, std::int64_t keys, std::int64_t head_dim,
+                 std::uint32_t* to) {
+    const std::int64_t pairs = head_dim / 2;
+    for (std::int64_t key = 0; key < kTilePairs; key += kFloats) {
+        for (std::int64_t at = 0; at < pairs; at += kFloats) {
+            Words even[kFloats], odd[kFloats];
+            for (int i = 0; i < kFloats; ++i) {
+                const KeyPair both = load_key_pair(rows, keys, key + i, at, pairs);
+                even[i] = both.even;
+                odd[i] = both.odd;
+            }
+            transpose_words(even);
+            transpose_words(odd);
+            for (int i = 0; i < kFloats && at + i < pairs; ++i) {
+                store_pairs(to + 2 * (at + i) * kTilePairs + key, even[i]);
+                store_pairs(to + (2 * (at + i) + 1) * kTilePairs + key, odd[i]);
+            }
+        }
+    }
+}
+
+void pack_tile(const std::uint16_t* const* k, const std::uint16_t* const* v, std::int64_t keys,
+               std::int64_t head_dim, std::uint32_t* k_t, std::uint32_t* v_pairs) {
+    const std::int64_t pairs = head_dim / 2, width = row_width(head_dim);
+    for (std::int64_t key = 0; key < kKeyTile; key += kFloats) {
+        for (std::int64_t at = 0; at < pairs; at += kFloats) {
+            Words r[kFloats];
+            for (int i = 0; i < kFloats; ++i)
+                r[i] = key + i < keys ? load_row_pairs(k[key + i], at, pairs) : Words{};
+            transpose_words(r);
+            for (int i = 0; i < kFloats && at + i < pairs; ++i)
+                store_pairs(k_t + (at + i) * kKeyTile + key, r[i]);
+        }
+    }
+    for (std::int64_t pair = 0; 2 * pair < keys; ++pair) {
+        for (std::int64_t at = 0; at < pairs; at += kFloats) {
+            const KeyPair both = load_key_pair(v, keys, pair, at, pairs);
+            store_pairs(v_pairs + pair * width + 2 * at, both.even);
+            store_pairs(v_pairs + pair * width + 2 * at + kFloats, both.odd);
+        }
+    }
+}
+
+template <int... kLane>
+TANDEM_LANES void in_turn(const Floats& even, const Floats& odd, LaneList<kLane...>, float* to) {
+    store_floats(to, __builtin_shufflevector(even, odd, (kLane / 2 + kLane % 2 * kFloats)...) + 0.0f);
+    store_floats(
+        to + kFloats,
+        __builtin_shufflevector(even, odd, (kFloats / 2 + kLane / 2 + kLane % 2 * kFloats)...) + 0.0f);
+}
+void unpack_row(const float* acc, std::int64_t head_dim, float* to) {
+    for (std::int64_t d = 0; d < head_dim; d += 2 * kFloats)
+        in_turn(load_floats(acc + d), load_floats(acc + d + kFloats), EveryLane{}, to + d);
+}
