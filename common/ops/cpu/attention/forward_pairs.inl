@@ -148,7 +148,7 @@ TANDEM_LANES Floats raise_column(const QueryLanes& t, std::int64_t column, std::
 
 void lanes_tile(const QueryLanes& t) {
     const std::int64_t columns = (t.queries + kBlock - 1) / kBlock;
-    std::int64_t seen[kColumns];
+    std::int64_t seen[kColumns] = {};
     for (std::int64_t j = 0; j < columns; ++j) seen[j] = seen_by_column(t, j);
     const std::int64_t most = seen[columns - 1];
 
