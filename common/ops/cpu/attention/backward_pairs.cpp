@@ -149,7 +149,6 @@ void backward_pairs_head(const BackwardPairsKernels& kernels, const BackwardOper
                           .words = s.words,
                           .visible = seen - key,
                           .visible_step = step,
-                          .keys = std::min(kKeyTile, segment.k_len - key),
                           .scale = b.scale * std::numbers::log2e_v<float>});
         }
         add_to(kernels, tile.dq, b.shape, b.scale, b.dq, segment.q_begin + first, rows, head);

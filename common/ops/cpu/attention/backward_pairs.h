@@ -23,7 +23,8 @@ namespace tandem::ops::detail {
 inline constexpr std::int64_t kPairQueries = 128;  // rows of a query tile
 inline constexpr std::int64_t kPairLanes = 32;     // queries of a panel of q_t and dout_t
 
-// One query tile against one key tile. Row r sees the first visible + r * visible_step keys of the tile.
+// One query tile against one key tile, or what there is of it: row r sees the first visible + r * visible_step keys of
+// the tile's kKeyTile, and none past the last key.
 struct BackwardPairsTile {
     const std::uint32_t* q_t;         // [panels, head_dim / 2 rounded up, kPairLanes], 0 past the rows
     const std::uint32_t* dout_t;      // likewise
@@ -41,8 +42,7 @@ struct BackwardPairsTile {
     std::uint32_t* ds;             // scratch [kKeyTile, kPairQueries / 2]
     std::uint32_t* ds_pairs;       // scratch [kKeyTile / 2, kPairQueries]
     std::int64_t rows, head_dim, width, words, visible, visible_step;
-    std::int64_t keys;  // keys in the tile; a row sees at most these
-    float scale;        // of the scores, times log2(e)
+    float scale;  // of the scores, times log2(e)
 };
 
 // Rows of bfloat16, as its bits, `stride` elements apart.

@@ -6,26 +6,9 @@
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
 using Halves = std::uint16_t __attribute__((vector_size(64)));
-template <int... kLane>
-struct Lanes {};
-using AllLanes = Lanes<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
 struct PairRange {
     std::int64_t first, last;
 };
-
-// first's 16 lanes rounded to bfloat16, then second's: as they lie.
-TANDEM_LANES Words narrow_lanes(const Floats& first, const Floats& second) {
-#if defined(__AVX512BF16__)
-    return (Words)_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
-#else
-    Halves result;
-    for (int i = 0; i < kFloats; ++i) {
-        result[i] = static_cast<std::uint16_t>(bfloat16_half(first[i]));
-        result[i + kFloats] = static_cast<std::uint16_t>(bfloat16_half(second[i]));
-    }
-    return reinterpret_cast<Words>(result);
-#endif
-}
 
 // 16 words of a row, of whose elements `count` are left; 0 past them.
 TANDEM_LANES Words load_row(const std::uint16_t* from, std::int64_t count) {
@@ -66,20 +49,8 @@ void pack_pairs(const PairRows& r, std::int64_t width, std::uint32_t* to) {
     }
 }
 
-// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
-template <int kStep, int... kLane>
-TANDEM_LANES void exchange_words(Words (&r)[kFloats], Lanes<kLane...>) {
-    for (int i = 0; i < kFloats; ++i) {
-        if (i & kStep) continue;
-        const Words a = r[i], b = r[i + kStep];
-        r[i] = __builtin_shufflevector(a, b, ((kLane & kStep) ? kFloats + kLane - kStep : kLane)...);
-        r[i + kStep] = __builtin_shufflevector(a, b, ((kLane & kStep) ? kFloats + kLane : kLane + kStep)...);
-    }
-}
-
 void pack_turned(const PairRows& r, std::uint32_t* to) {
     const std::int64_t depth = (r.head_dim + 1) / 2;
-    const AllLanes lanes;
     for (std::int64_t row = 0; row < r.rows; row += kPairLanes, to += depth * kPairLanes) {
         for (std::int64_t lane = 0; lane < kPairLanes; lane += kFloats) {
             for (std::int64_t w = 0; w < depth; w += kFloats) {
@@ -89,10 +60,7 @@ void pack_turned(const PairRows& r, std::uint32_t* to) {
                     block[i] =
                         at < r.rows ? load_row(r.from + at * r.stride + 2 * w, r.head_dim - 2 * w) : Words{};
                 }
-                exchange_words<8>(block, lanes);
-                exchange_words<4>(block, lanes);
-                exchange_words<2>(block, lanes);
-                exchange_words<1>(block, lanes);
+                transpose_words(block);
                 for (int i = 0; i < kFloats; ++i) {
                     if (w + i < depth) store_pairs(to + (w + i) * kPairLanes + lane, block[i]);
                 }
@@ -168,7 +136,6 @@ TANDEM_LANES std::int64_t clamped(std::int64_t value, std::int64_t most) {
 
 // The first query that sees key `key` of the tile; kPairQueries: none.
 TANDEM_LANES std::int64_t first_query(const BackwardPairsTile& t, std::int64_t key) {
-    if (key >= t.keys) return kPairQueries;
     if (key < t.visible) return 0;
     return t.visible_step == 0 ? kPairQueries : clamped(key - t.visible + 1, kPairQueries);
 }
@@ -225,8 +192,8 @@ TANDEM_LANES void score_block(const BackwardPairsTile& t, std::int64_t key, std:
         }
     }
     for (unsigned i = 0; i < R; ++i) {
-        store_pairs(p_at + i * kPairQueries / 2, narrow_lanes(s[i][0], s[i][1]));
-        store_pairs(ds_at + i * kPairQueries / 2, narrow_lanes(dp[i][0], dp[i][1]));
+        store_pairs(p_at + i * kPairQueries / 2, narrow_in_order(s[i][0], s[i][1]));
+        store_pairs(ds_at + i * kPairQueries / 2, narrow_in_order(dp[i][0], dp[i][1]));
         if (i % 2 != 0) continue;
         for (unsigned j = 0; j < kVectors; ++j)
             store_pairs(pairs_at + i / 2 * kPairQueries + j * kFloats, narrow_pairs(dp[i][j], dp[i + 1][j]));
@@ -234,7 +201,7 @@ TANDEM_LANES void score_block(const BackwardPairsTile& t, std::int64_t key, std:
 }
 
 void backward_pairs_tile(const BackwardPairsTile& t) {
-    const std::int64_t seen = clamped(t.visible + (t.rows - 1) * t.visible_step, t.keys);
+    const std::int64_t seen = clamped(t.visible + (t.rows - 1) * t.visible_step, kKeyTile);
     for (std::int64_t query = 0; query < t.rows; query += kPairLanes) {
         std::int64_t key = 0;
         for (; key + 5 <= seen; key += 6) score_block<6>(t, key, query);
@@ -249,7 +216,7 @@ void backward_pairs_tile(const BackwardPairsTile& t) {
         return PairRange{first_query(t, key) / 2, row_pairs};
     };
     const auto keys_of = [&](std::int64_t query, unsigned queries) {
-        return PairRange{0, (clamped(t.visible + (query + queries - 1) * t.visible_step, t.keys) + 1) / 2};
+        return PairRange{0, (clamped(t.visible + (query + queries - 1) * t.visible_step, kKeyTile) + 1) / 2};
     };
     pairs_product({t.p, kPairQueries / 2, 1, t.dout_pairs, t.dv, t.width}, seen, queries_of);
     pairs_product({t.ds, kPairQueries / 2, 1, t.q_pairs, t.dk, t.width}, seen, queries_of);

@@ -6,10 +6,6 @@ constexpr std::int64_t kBlock = 16;  // keys, or queries, of a vector
 constexpr std::int64_t kColumns = kLaneQueries / kBlock;
 constexpr std::int64_t kTilePairs = kKeyTile / 2;
 
-template <int... kLane>
-struct LaneList {};
-using EveryLane = LaneList<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
-
 TANDEM_LANES std::int64_t between(std::int64_t low, std::int64_t value, std::int64_t high) {
     return value < low ? low : (value > high ? high : value);
 }
@@ -270,24 +266,6 @@ void rows_tile(const QueryRows& t) {
 }
 
 // --- packing ---
-
-// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
-template <int kStep, int... kLane>
-TANDEM_LANES void exchange_lanes(Words (&r)[kFloats], LaneList<kLane...>) {
-    for (int i = 0; i < kFloats; ++i) {
-        if ((i & kStep) != 0) continue;
-        const Words a = r[i], b = r[i + kStep];
-        r[i] = __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane - kStep : kLane)...);
-        r[i + kStep] =
-            __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane : kLane + kStep)...);
-    }
-}
-TANDEM_LANES void transpose_words(Words (&r)[kFloats]) {
-    exchange_lanes<8>(r, EveryLane{});
-    exchange_lanes<4>(r, EveryLane{});
-    exchange_lanes<2>(r, EveryLane{});
-    exchange_lanes<1>(r, EveryLane{});
-}
 
 // 16 pairs of a row from pair `at` on; 0 past the last, which is not read.
 TANDEM_LANES Words load_row_pairs(const std::uint16_t* row, std::int64_t at, std::int64_t pairs) {

@@ -209,4 +209,27 @@ TANDEM_LANES Floats power_of_two(const Floats& x) {
     return select_lanes(low, Floats{}, scale_floats(p, whole));
 }
 
+template <int... kLane>
+struct LaneList {};
+using EveryLane = LaneList<0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>;
+
+// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
+template <int kStep, int... kLane>
+TANDEM_LANES void exchange_lanes(Words (&r)[kFloats], LaneList<kLane...>) {
+    for (int i = 0; i < kFloats; ++i) {
+        if ((i & kStep) != 0) continue;
+        const Words a = r[i], b = r[i + kStep];
+        r[i] = __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane - kStep : kLane)...);
+        r[i + kStep] =
+            __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kFloats + kLane : kLane + kStep)...);
+    }
+}
+// r[i][j] becomes r[j][i].
+TANDEM_LANES void transpose_words(Words (&r)[kFloats]) {
+    exchange_lanes<8>(r, EveryLane{});
+    exchange_lanes<4>(r, EveryLane{});
+    exchange_lanes<2>(r, EveryLane{});
+    exchange_lanes<1>(r, EveryLane{});
+}
+
 }  // namespace tandem::ops::detail
