@@ -11,7 +11,7 @@ constexpr int kWidth = 8;
 constexpr unsigned kPanel = 2;
 constexpr unsigned kRows = 6;
 using V = float __attribute__((vector_size(kWidth * 4)));
-using VUnaligned = float __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
+using VUnaligned __attribute__((vector_size(kWidth * 4), aligned(4), may_alias)) = float;
 using I = std::int32_t __attribute__((vector_size(kWidth * 4)));
 
 inline __attribute__((always_inline)) V fused(V a, V b, V c) {

@@ -20,7 +20,7 @@ TANDEM_INLINE void store(float* p, V v) {
 }
 using U = std::uint32_t __attribute__((vector_size(kWidth * 4)));
 using Half = std::uint16_t __attribute__((vector_size(kWidth * 2)));
-using HalfUnaligned = std::uint16_t __attribute__((vector_size(kWidth * 2), aligned(2), may_alias));
+using HalfUnaligned __attribute__((vector_size(kWidth * 2), aligned(2), may_alias)) = std::uint16_t;
 
 TANDEM_INLINE Half load_half(const std::uint16_t* p) {
     return *reinterpret_cast<const HalfUnaligned*>(p);
@@ -248,10 +248,10 @@ void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, s
 // What is left of a row behind the last whole vector goes four at a time: a small head is nothing else.
 constexpr int kQuarter = 4;
 using Q = float __attribute__((vector_size(kQuarter * 4)));
-using QUnaligned = float __attribute__((vector_size(kQuarter * 4), aligned(4), may_alias));
+using QUnaligned __attribute__((vector_size(kQuarter * 4), aligned(4), may_alias)) = float;
 using QBits = std::uint32_t __attribute__((vector_size(kQuarter * 4)));
 using QHalf = std::uint16_t __attribute__((vector_size(kQuarter * 2)));
-using QHalfUnaligned = std::uint16_t __attribute__((vector_size(kQuarter * 2), aligned(2), may_alias));
+using QHalfUnaligned __attribute__((vector_size(kQuarter * 2), aligned(2), may_alias)) = std::uint16_t;
 
 TANDEM_INLINE void pad(std::int64_t from, std::int64_t width, float* row) {
     std::int64_t d = from;

@@ -2,6 +2,7 @@
 // values for a row however many rows a tile has.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -146,6 +147,28 @@ TEST_P(Kernels, ARowDoesNotDependOnItsTile) {
                             << p << " " << i;
                     }
                 }
+            }
+        }
+    }
+}
+
+// Rows of a tensor are aligned to their elements alone.
+TEST_P(Kernels, PackRowsThatLieAnywhere) {
+    constexpr std::int64_t kDim = 67, kStride = 69, kWidth = 80, kCount = 20;
+    std::vector<float> from(kStride * kCount + 16);
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i % 251);
+    for (std::int64_t first = 0; first < 16; ++first) {
+        std::vector<float> to(kCount * kWidth, -1.0f), halves(to);
+        GetParam()->pack_float(from.data() + first, kStride, kCount, kDim, kWidth, 2.0f, to.data());
+        const auto* const bits = reinterpret_cast<const std::uint16_t*>(from.data());
+        GetParam()->pack_bfloat16(bits + first, kStride, kCount, kDim, kWidth, 1.0f, halves.data());
+        for (std::int64_t row = 0; row < kCount; ++row) {
+            for (std::int64_t d = 0; d < kWidth; ++d) {
+                const std::int64_t at = first + row * kStride + d;
+                const auto i = static_cast<std::size_t>(row * kWidth + d);
+                ASSERT_EQ(to[i], d < kDim ? 2.0f * from[static_cast<std::size_t>(at)] : 0.0f) << first;
+                const std::uint32_t half = d < kDim ? std::uint32_t{bits[at]} << 16 : 0;
+                ASSERT_EQ(halves[i], std::bit_cast<float>(half)) << first;
             }
         }
     }
