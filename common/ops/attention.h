@@ -38,6 +38,7 @@ struct ForwardWrites {
 // q [q_rows, heads, head_dim], k and v [k_rows, kv_heads, head_dim], float32 or bfloat16; heads is a multiple
 // of kv_heads. out like q (or float32: then nothing is rounded), lse [heads, q_rows] float32, natural log. Rows
 // of q in no segment get out = 0, lse = -inf. The values of a row do not depend on what else is in the call.
+// Of bfloat16, probabilities are rounded to bfloat16 on a GPU, and on a CPU with AVX512-BF16; their sums are float32.
 void attention_forward(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v,
                        const std::vector<AttentionSegment>& segments, float scale, Tensor out, Tensor lse,
                        ForwardWrites writes = {});

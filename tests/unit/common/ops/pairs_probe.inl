@@ -17,5 +17,6 @@ void probe_compare(const float* a, const float* b, float* most, float* chosen, f
     store_floats(fused, fused_floats(x, y, x));
 }
 void probe_load(const std::uint32_t* from, std::uint16_t lanes, std::uint32_t* to) {
-    store_pairs(to, select_lanes(static_cast<LaneMask>(~lanes), all_lanes_pair(from), load_pairs(from, lanes)));
+    store_pairs(to,
+                select_lanes(static_cast<LaneMask>(~lanes), all_lanes_pair(from), load_pairs(from, lanes)));
 }

@@ -2,11 +2,14 @@
 // the instructions where this machine has them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "common/ops/cpu/instruction_sets.h"
 #include "common/ops/shared/bits.h"

@@ -168,7 +168,7 @@ TEST(Quantize, BoxesOfEveryPlaceAgainstTheDefinition) {
         for (const DType dtype : {DType::float32, DType::bfloat16}) {
             for (const Quantization kind : {Quantization::fp8_block, Quantization::int8_channel}) {
                 SCOPED_TRACE(::testing::Message() << shape[0] << "x" << shape[1] << " " << dtype_name(dtype)
-                                                << " " << static_cast<int>(kind));
+                                                  << " " << static_cast<int>(kind));
                 const Weight weight = random_weight(shape[0], shape[1], dtype, 7);
                 const ScaleGrid grid{kind, shape[0], shape[1]};
                 std::vector<float> scales(static_cast<std::size_t>(grid.scale_rows() * grid.scale_columns()));
