@@ -1,7 +1,9 @@
-// oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts.
+// oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts, and gradients of its
+// weights, which a train step finds in no cache.
 #include <fmt/core.h>
 
 #include <cmath>
+#include <vector>
 
 #include "common/ops/matmul.h"
 #include "common/ops/packed_weight.h"
@@ -45,6 +47,34 @@ double measure(Table& table, std::int64_t m, std::int64_t n, std::int64_t k, DTy
     return rate;
 }
 
+constexpr std::int64_t kColdBytes = 128 << 20;  // more than the caches hold
+
+void measure_weight_gradient(Table& table, std::int64_t tokens, std::int64_t out, std::int64_t in,
+                             bool accumulate) {
+    Stream stream = Stream::make_inline();
+    const Tensor dy = random_tensor({tokens, out}, DType::bfloat16, 1);
+    const Tensor x = random_tensor({tokens, in}, DType::bfloat16, 2);
+    std::vector<Tensor> gradients(static_cast<std::size_t>(kColdBytes / (out * in * 4) + 2));
+    for (Tensor& gradient : gradients) gradient = Tensor::zeros({out, in}, DType::float32, "bench");
+    std::size_t turn = 0;
+    const auto body = [&] {
+        const Tensor& gradient = gradients[turn++ % gradients.size()];
+        ops::linear_backward_weight(stream, dy, x, gradient, accumulate);
+    };
+    body();
+    double wanted = 0;
+    for (std::int64_t i = 0; i < tokens; ++i)
+        wanted += value_at(dy, (i + 1) * out - 1) * value_at(x, (i + 1) * in - 1);
+    const double got = value_at(gradients[0], out * in - 1);
+    if (std::abs(got - wanted) > 1e-4 * std::sqrt(static_cast<double>(tokens)))
+        throw Error(fmt::format("linear_backward_weight is wrong: {} for {}", got, wanted));
+    const double ms = median_ms(body, static_cast<int>(gradients.size()));
+    const double rate = 2.0 * static_cast<double>(tokens * out * in) / ms * 1e-6;
+    table.rows.push_back({fmt::format("dW bfloat16 [{}, {}]^T x [{}, {}] cold, {}", tokens, out, tokens, in,
+                                      accumulate ? "added" : "written"),
+                          ms, rate, "GFLOP/s", rate / table.bf16_rate, "1024^3"});
+}
+
 }  // namespace
 
 void matmul_rows(Table& table) {
@@ -60,6 +90,9 @@ void matmul_rows(Table& table) {
                 if (m < 512) measure(table, m, n, k, dtype, against, Weight::packed);
             }
         }
+    }
+    for (const auto& [out, in] : shapes) {
+        for (const bool accumulate : {true, false}) measure_weight_gradient(table, 512, out, in, accumulate);
     }
 }
 
