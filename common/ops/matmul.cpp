@@ -61,10 +61,11 @@ void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weigh
     TANDEM_ROUTE(linear_backward_input, dy, weight, dx, accumulate);
 }
 
-void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
+void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight,
+                            bool accumulate) {
     detail::check_dtype("linear_backward_weight", "dweight", dweight, DType::float32);
     check_product("linear_backward_weight", dy, true, x, false, {}, dweight);
-    TANDEM_ROUTE(linear_backward_weight, dy, x, dweight);
+    TANDEM_ROUTE(linear_backward_weight, dy, x, dweight, accumulate);
 }
 
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {

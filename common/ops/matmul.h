@@ -27,8 +27,9 @@ void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor&
 // dx[tokens, in] = dy[tokens, out] · weight[out, in], or += with accumulate
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,
                            bool accumulate = false);
-// dweight[out, in] += dy[tokens, out]^T · x[tokens, in]; dweight is float32
-void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight);
+// dweight[out, in] = dy[tokens, out]^T · x[tokens, in], or += with accumulate; dweight is float32
+void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight,
+                            bool accumulate);
 // dbias[out] += sum of the rows of dy[tokens, out], in a fixed order; dbias is float32
 void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
 

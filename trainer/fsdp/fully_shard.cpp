@@ -24,6 +24,10 @@ PagedTensor zeros(Stream& stream, std::int64_t numel, MemoryPool& pool, Pages pa
     return result;
 }
 
+void add_or_copy(Stream& stream, const Gradient& to, const Tensor& from) {
+    to.adds() ? ops::add(stream, to.memory(), from) : copy(stream, from, to.memory());
+}
+
 // Memory on the stream's device that the others of the group reach.
 MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
     if (group.size() == 1 && stream.device().type != DeviceType::cpu) return device_pool(stream.device());
@@ -71,8 +75,11 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
             zeros(compute, layout_.numel(), memory_of(replicas_, compute), options.gradient_pages));
     }
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
-    terms_of_.resize(parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+        sums_.emplace_back(layout_.padded(partial_, static_cast<int>(i)));
+    partials_ = sums_;
     for (const TermSum& sum : sums) add_terms(sum);
+    reduced_ = own_partial_ ? std::vector{Gradient(gradients_.tensor())} : sums_;
     if (options.offload && compute.device().type != DeviceType::cpu)
         onloads_.emplace(Stream::make(compute.device(), "offload"));
     for (const std::vector<int>& members : groups) {
@@ -89,7 +96,10 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
 }
 
 FullyShard::~FullyShard() {
-    for (Parameter& parameter : parameters_) parameter.value = parameter.grad = {};
+    for (Parameter& parameter : parameters_) {
+        parameter.value = {};
+        parameter.grad = {};
+    }
 }
 
 MemoryPool& FullyShard::memory() const {
@@ -236,16 +246,24 @@ void FullyShard::begin_gradients(int index) {
     Group& group = at(index);
     const bool in_place = layout_.ranks() == 1;
     unreduced_ = true;
-    if (!in_place && !group.grads.defined()) {
-        const std::int64_t numel = layout_.group_range(index).numel * layout_.ranks();
-        group.grads_owner = sync_ ? &gradient_buffers_ : &unreduced_buffers_;
-        group.grads = group.grads_owner->take(numel, DType::float32, compute_);
-        ops::fill_zero(compute_, group.grads);
+    if (!in_place && !group.grads.defined()) take_gradients(group, index);
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+        const auto member = static_cast<std::size_t>(group.members[i]);
+        const Gradient& partial = partials_[member];
+        parameters_[member].grad =
+            in_place ? partial.seen_as(layout_.without_padding(partial.memory(), group.members[i]))
+                     : group.grads_of[i];
     }
+}
+
+void FullyShard::take_gradients(Group& group, int index) {
+    const std::int64_t numel = layout_.group_range(index).numel * layout_.ranks();
+    group.grads_owner = sync_ ? &gradient_buffers_ : &unreduced_buffers_;
+    group.grads = group.grads_owner->take(numel, DType::float32, compute_);
     for (const int member : group.members) {
-        parameters_[static_cast<std::size_t>(member)].grad =
-            in_place ? layout_.without_padding(padded_partial(member), member)
-                     : layout_.full(group.grads, index, member);
+        const Tensor& full = group.grads_of.emplace_back(layout_.full(group.grads, index, member)).memory();
+        const Tensor padded = layout_.full_padded(group.grads, index, member);
+        fill_zero(compute_, padded.rows(full.numel(), padded.numel() - full.numel()).span());
     }
 }
 
@@ -258,14 +276,17 @@ void FullyShard::after_backward(int index) {
 
 void FullyShard::reduce_scatter(Group& group, int index) {
     std::vector<comm::ReduceScatterItem> items;
-    for (const int member : group.members) {
-        items.push_back({layout_.full_padded(group.grads, index, member).span(),
-                         padded_partial(member).span(), DType::float32, /*accumulate=*/true});
+    for (std::size_t i = 0; i < group.members.size(); ++i) {
+        group.grads_of[i].filled(compute_);
+        const Gradient& partial = partials_[static_cast<std::size_t>(group.members[i])];
+        items.push_back({layout_.full_padded(group.grads, index, group.members[i]).span(),
+                         partial.memory().span(), DType::float32, partial.adds()});
     }
     transfer_.wait(compute_.record());
     const Event reduced = group_.reduce_scatter(items, comm::ReduceOp::sum, transfer_).event();
     group.grads_owner->give_back(std::move(group.grads), reduced);
     group.grads = {};
+    group.grads_of.clear();
 }
 
 // --- gradients of which each rank of a further group has a term
@@ -278,28 +299,42 @@ void FullyShard::add_terms(const TermSum& sum) {
     std::int64_t numel = 0;
     for (const int member : sum.members) numel += layout_.entry(member).padded_numel();
     terms.all = Tensor::empty({numel}, DType::float32, "gradients", memory_of(sum.group, compute_));
-    ops::fill_zero(compute_, terms.all);
     std::int64_t at = 0;
     for (const int member : sum.members) {
         const std::int64_t numel_of_member = layout_.entry(member).padded_numel();
-        terms_of_[static_cast<std::size_t>(member)] = terms.all.rows(at, numel_of_member);
+        partials_[static_cast<std::size_t>(member)] = Gradient(terms.all.rows(at, numel_of_member));
         at += numel_of_member;
     }
 }
 
-Tensor FullyShard::padded_partial(int member) const {
-    const Tensor& terms = terms_of_[static_cast<std::size_t>(member)];
-    return terms.defined() ? terms : layout_.padded(partial_, member);
-}
-
 void FullyShard::finish_terms() {
     for (const Terms& terms : terms_) {
+        for (const int member : terms.members) partials_[static_cast<std::size_t>(member)].filled(compute_);
         compute_.wait(
             terms.group->all_reduce(terms.all.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
-        for (const int member : terms.members)
-            ops::add(compute_, layout_.padded(partial_, member), padded_partial(member));
-        ops::fill_zero(compute_, terms.all);
+        for (const int member : terms.members) {
+            const auto at = static_cast<std::size_t>(member);
+            add_or_copy(compute_, sums_[at], partials_[at].memory());
+            partials_[at].discard();
+        }
     }
+}
+
+void FullyShard::finish_replicas() {
+    for (const Gradient& sum : sums_) sum.filled(compute_);
+    compute_.wait(
+        replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
+    add_or_copy(compute_, reduced_.front(), partial_);
+    for (const Gradient& sum : sums_) sum.discard();
+}
+
+const Tensor& FullyShard::gradients() const {
+    for (const Gradient& reduced : reduced_) reduced.filled(compute_);
+    return gradients_.tensor();
+}
+
+void FullyShard::discard_gradients() {
+    for (const Gradient& reduced : reduced_) reduced.discard();
 }
 
 void FullyShard::finish() {
@@ -321,8 +356,9 @@ void FullyShard::release_gradients() {
 }
 
 void FullyShard::restore_gradients() {
+    discard_gradients();
     gradients_.restore();
-    ops::fill_zero(compute_, gradients_.tensor());
+    ops::fill_zero(compute_, gradients_.tensor());  // padding, too
     if (!own_partial_) return;
     own_partial_->restore();
     ops::fill_zero(compute_, partial_);
@@ -336,11 +372,7 @@ void FullyShard::finish_gradients() {
     unreduced_ = false;
     transfer_.synchronize();
     finish_terms();
-    if (replicas_.size() == 1) return;
-    compute_.wait(
-        replicas_.all_reduce(partial_.span(), DType::float32, comm::ReduceOp::sum, compute_).event());
-    ops::add(compute_, gradients_.tensor(), partial_);
-    ops::fill_zero(compute_, partial_);
+    if (own_partial_) finish_replicas();
 }
 
 }  // namespace tandem::trainer

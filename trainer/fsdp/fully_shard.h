@@ -62,6 +62,9 @@ class FullyShard final : public GroupHooks {
     // what it was. Nothing happens while gradients are not to be reduced.
     void finish_gradients();
 
+    // gradients() are zeros, until more passes run.
+    void discard_gradients();
+
     // Between steps: frees the buffers that are kept for the next pass; releases the gradients' pages;
     // restores them, as zeros.
     void free_buffers();
@@ -77,7 +80,7 @@ class FullyShard final : public GroupHooks {
     FlatState& state() { return shards_; }  // fp32, flat
     const FlatState& state() const { return shards_; }
     const Tensor& shards() const { return shards_.tensor(); }
-    const Tensor& gradients() const { return gradients_.tensor(); }  // fp32, flat
+    const Tensor& gradients() const;                       // fp32, flat
     MemoryPool& memory() const;                            // that peers reach: for more of the layout
     comm::Communicator& communicator() { return group_; }  // that the parameters are sharded over
 
@@ -92,6 +95,7 @@ class FullyShard final : public GroupHooks {
         Tensor slice;     // what this rank keeps of values between forward and backward
         Event ready;
         Tensor grads;                        // full, padded, fp32
+        std::vector<Gradient> grads_of;      // [member]: its part of it, without the padding
         BufferCycle* grads_owner = nullptr;  // where grads goes back to
     };
 
@@ -103,8 +107,8 @@ class FullyShard final : public GroupHooks {
     };
     void add_terms(const TermSum& sum);
     void finish_terms();
-    // Where a parameter's gradient goes, before the sums over other groups: a padded shard.
-    Tensor padded_partial(int member) const;
+    void finish_replicas();
+    void take_gradients(Group& group, int index);
 
     void start_unshard(Group& group, int index);
     Tensor own_shard(Group& group, int index);
@@ -133,8 +137,10 @@ class FullyShard final : public GroupHooks {
     std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none
     std::vector<Terms> terms_;
-    std::vector<Tensor>
-        terms_of_;  // [parameter]: its padded shard in Terms::all; undefined where it is in none
+    // [parameter], padded shards: of partial_; and where its passes bring it, that or its part of Terms::all.
+    std::vector<Gradient> sums_;
+    std::vector<Gradient> partials_;
+    std::vector<Gradient> reduced_;  // which make up gradients_: sums_, or with replicas all of it as one
     bool sync_ = true;
     bool unreduced_ = false;
     std::vector<Group> groups_;

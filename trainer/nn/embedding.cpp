@@ -17,7 +17,8 @@ Tensor Embedding::forward(const Compute& compute, std::span<const std::int32_t> 
 }
 
 void Embedding::backward(const Compute& compute, const Tensor& dy, std::span<const std::int32_t> ids) const {
-    ops::embedding_backward(compute.stream, dy, vocabulary_.here(ids, kZeros), table_->grad);
+    ops::embedding_backward(compute.stream, dy, vocabulary_.here(ids, kZeros),
+                            table_->grad.filled(compute.stream));
 }
 
 }  // namespace tandem::trainer

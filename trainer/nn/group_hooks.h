@@ -14,7 +14,7 @@ class GroupHooks {
     virtual void unshard(int group, int prefetch) = 0;
     // The forward is done with the group; the backward will ask again.
     virtual void after_forward(int group) = 0;
-    // Parameter::grad of the group is valid on return, and zero or what was accumulated before.
+    // Parameter::grad of the group is valid on return, and holds what was accumulated before.
     virtual void begin_gradients(int group) = 0;
     // The backward is done with the group: its values may go, its gradients are complete.
     virtual void after_backward(int group) = 0;

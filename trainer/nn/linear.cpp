@@ -15,8 +15,8 @@ Tensor Linear::forward(const Compute& compute, const Tensor& x, Tensor y) const 
 void Linear::backward(const Compute& compute, const Tensor& dy, const Tensor& x, Tensor dx,
                       bool accumulate_dx) const {
     add_gradient(compute, [&stream = compute.stream, weight = weight_, bias = bias_, dy, x] {
-        ops::linear_backward_weight(stream, dy, x, weight->grad);
-        if (bias != nullptr) ops::linear_backward_bias(stream, dy, bias->grad);
+        ops::linear_backward_weight(stream, dy, x, weight->grad.memory(), weight->grad.adds());
+        if (bias != nullptr) ops::linear_backward_bias(stream, dy, bias->grad.filled(stream));
     });
     ops::linear_backward_input(compute.stream, dy, weight_->value, dx, accumulate_dx);
 }

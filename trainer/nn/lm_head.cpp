@@ -194,7 +194,7 @@ void LmHead::backward_linear(const Compute& compute, const Tensor& doutput, cons
         dy = empty_logits(compute, doutput.dim(0), doutput.dim(1), compute.dtype);
         ops::cast(compute.stream, doutput, dy);
     }
-    ops::linear_backward_weight(compute.stream, dy, selected, weight.grad);
+    ops::linear_backward_weight(compute.stream, dy, selected, weight.grad.memory(), weight.grad.adds());
     if (dselected.defined())
         ops::linear_backward_input(compute.stream, dy, weight.value, dselected, accumulate);
 }

@@ -4,13 +4,14 @@
 
 #include "common/model/parameters.h"
 #include "common/tensor/tensor.h"
+#include "trainer/nn/gradient.h"
 
 namespace tandem::trainer {
 
 struct Parameter : model::ParameterSpec {
     Shape value_shape;
-    Tensor value;  // compute dtype; valid between unshard and reshard of its group
-    Tensor grad;   // float32; backward adds to it; valid between begin_gradients and reduce_gradients
+    Tensor value;   // compute dtype; valid between unshard and reshard of its group
+    Gradient grad;  // backward writes or adds to it; valid between begin_gradients and after_backward
 };
 
 }  // namespace tandem::trainer

@@ -15,12 +15,14 @@ Tensor RmsNorm::forward(const Compute& compute, const Tensor& x, Saved& saved, T
 
 void RmsNorm::backward(const Compute& compute, const Tensor& dy, const Saved& saved, Tensor dx,
                        bool accumulate_dx) const {
-    Tensor dweight = weight_->grad;
-    if (compute.later != nullptr) {  // made with dx, and added later
+    Tensor dweight;
+    if (compute.later == nullptr) {
+        dweight = weight_->grad.filled(compute.stream);
+    } else {  // made with dx, and added later
         dweight = empty_activation(compute, weight_->value_shape, DType::float32);
         ops::fill_zero(compute.stream, dweight);
         compute.later->add([&stream = compute.stream, weight = weight_, dweight] {
-            ops::add(stream, weight->grad, dweight);
+            ops::add(stream, weight->grad.filled(stream), dweight);
         });
     }
     ops::rms_norm_backward(compute.stream, dy, saved.x, weight_->value, saved.rstd, dx, dweight,

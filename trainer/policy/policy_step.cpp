@@ -88,7 +88,7 @@ void Policy::check_step(std::int64_t non_finite) {
 }
 
 void Policy::discard_gradients() {
-    ops::fill_zero(compute_, fsdp_.gradients());
+    fsdp_.discard_gradients();
     gradients_in_use_ = false;
 }
 

@@ -155,8 +155,9 @@ void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weigh
     product(stream, dy, false, weight, false, {}, dx, accumulate);
 }
 
-void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
-    product(stream, dy, true, x, false, {}, dweight, true);
+void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight,
+                            bool accumulate) {
+    product(stream, dy, true, x, false, {}, dweight, accumulate);
 }
 
 }  // namespace cpu

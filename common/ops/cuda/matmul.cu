@@ -227,8 +227,9 @@ void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weigh
         {}, dx);
 }
 
-void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight) {
-    run(stream, product("linear_backward_weight", dy, true, x, false, dweight, true, false), dy, x, {},
+void linear_backward_weight(Stream& stream, const Tensor& dy, const Tensor& x, Tensor dweight,
+                            bool accumulate) {
+    run(stream, product("linear_backward_weight", dy, true, x, false, dweight, accumulate, false), dy, x, {},
         dweight);
 }
 

@@ -41,7 +41,10 @@ TEST(GpuMatmul, Linear) {
         compare({{x}, {weight}, {zeros({m, n})}}, BOTH(linear(s, t[0], t[1], Tensor(), t[2])));
         compare({{dy}, {weight}, {random({m, k}, 4)}},
                 BOTH(linear_backward_input(s, t[0], t[1], t[2], true)));
-        compare({{dy}, {x}, {random({n, k}, 5), true}}, BOTH(linear_backward_weight(s, t[0], t[1], t[2])));
+        for (const bool accumulate : {false, true}) {
+            compare({{dy}, {x}, {random({n, k}, 5), true}},
+                    BOTH(linear_backward_weight(s, t[0], t[1], t[2], accumulate)));
+        }
         for (const bool fixed : {false, true}) {
             compare({{x}, {weight}, {random({n}, 6)}, {zeros({m, n}), fixed}},
                     BOTH(linear(s, t[0], t[1], t[2], t[3])));

@@ -295,7 +295,7 @@ TEST(CutFeatures, LayersOfNothing) {
         const Tensor before = dx.clone("test");
         ops::linear_backward_input(stream, none, zeros({0, 6}, dtype), dx, true);
         expect_same_bits(dx, before, "dx accumulated");
-        ops::linear_backward_weight(stream, none, x, zeros({0, 6}));
+        ops::linear_backward_weight(stream, none, x, zeros({0, 6}), true);
         ops::linear_backward_bias(stream, none, zeros({0}));
 
         // no in features
@@ -310,7 +310,7 @@ TEST(CutFeatures, LayersOfNothing) {
                 EXPECT_EQ(to_doubles(y.rows(row, 1)), to_doubles(bias));
         }
         ops::linear_backward_input(stream, x, zeros({6, 0}, dtype), none);
-        ops::linear_backward_weight(stream, x, none, zeros({6, 0}));
+        ops::linear_backward_weight(stream, x, none, zeros({6, 0}), true);
 
         // no tokens
         const Tensor weight = some({3, 6}), no_x = zeros({0, 6}, dtype), no_y = zeros({0, 3}, dtype);
@@ -318,10 +318,12 @@ TEST(CutFeatures, LayersOfNothing) {
         ops::linear_backward_input(stream, no_y, weight, no_x, true);
         const Tensor dweight = random_tensor(generator, {3, 6}), dbias = random_tensor(generator, {3});
         const Tensor weight_before = dweight.clone("test"), bias_before = dbias.clone("test");
-        ops::linear_backward_weight(stream, no_y, no_x, dweight);
+        ops::linear_backward_weight(stream, no_y, no_x, dweight, true);
         ops::linear_backward_bias(stream, no_y, dbias);
         expect_same_bits(dweight, weight_before, "dweight");
         expect_same_bits(dbias, bias_before, "dbias");
+        ops::linear_backward_weight(stream, no_y, no_x, dweight, false);
+        expect_same_bits(dweight, zeros({3, 6}), "dweight, written");
 
         ops::swiglu(stream, none, none, none);
         ops::swiglu_backward(stream, none, none, none, none, none);

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "common/ops/packed_weight.h"
 #include "tests/unit/common/ops/oracle.h"
@@ -80,8 +81,12 @@ TEST(Matmul, LinearAndItsGradients) {
         testing::expect_close(dx, wanted, 1e-5, "dx");
         const Tensor dweight = random_tensor(generator, {out, in});
         const Doubles wanted_weight = naive(dy, true, x, false, to_doubles(dweight), out, in, tokens);
-        ops::linear_backward_weight(stream, dy, x, dweight);
+        ops::linear_backward_weight(stream, dy, x, dweight, true);
         testing::expect_close(dweight, wanted_weight, 1e-5, "dweight");
+        std::ranges::fill(dweight.values<float>(), std::numeric_limits<float>::quiet_NaN());
+        ops::linear_backward_weight(stream, dy, x, dweight, false);
+        testing::expect_close(dweight, naive(dy, true, x, false, Doubles(out * in, 0.0), out, in, tokens),
+                              1e-5, "dweight, written");
     }
 }
 

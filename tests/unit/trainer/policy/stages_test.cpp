@@ -55,7 +55,7 @@ void fill(Parameter& parameter, Stream& stream) {
     parameter.value = Tensor::empty(parameter.value_shape, DType::float32, "test");
     for (float& value : parameter.value.values<float>())
         value = (parameter.name.ends_with("norm.weight") ? 1.0f : 0.0f) + 0.3f * normal(random);
-    parameter.grad = Tensor::zeros(parameter.value_shape, DType::float32, "test");
+    parameter.grad = Gradient(Tensor::empty(parameter.value_shape, DType::float32, "test"));
     stream.synchronize();
 }
 
@@ -112,7 +112,7 @@ Found run(const model::ModelConfig& config, Checkpointing checkpointing, const C
         stages[i]->backward_weight(hooks, std::move(later[i]));
     for (const auto& decoder : decoders) {
         for (const Parameter& parameter : decoder->parameters()) {
-            const auto values = parameter.grad.to_vector<float>();
+            const auto values = parameter.grad.filled(stream).to_vector<float>();
             auto [at, fresh] = found.gradients.emplace(parameter.name, values);
             for (std::size_t i = 0; !fresh && i < values.size(); ++i) at->second[i] += values[i];
         }

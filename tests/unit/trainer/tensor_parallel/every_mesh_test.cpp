@@ -83,6 +83,23 @@ TEST(EveryMeshOf, WhatLayersComputeAgain) {
     }
 }
 
+// A pass writes its gradients where others lie: NaN, which would stay wherever it added to them or left them, as it leaves
+// the value head's, which this loss does not train.
+TEST(EveryMeshOf, GradientsWrittenOverNan) {
+    for (const model::ModelConfig& config : {llama_with_biases(), qwen2_tied(), qwen3_of_few_kv_heads()}) {
+        TensorRun run = tensor_run(config, 3);
+        run.after_nan = true;
+        run.options.value_head = true;
+        run.options.max_tokens_per_rank = 40;
+        for (const bool replicas : {false, true}) {
+            run.options.shard_axes =
+                replicas ? std::vector<std::string>{"dp_shard"} : std::vector<std::string>();
+            run.options.sequence_parallel = run.options.reduce_every_micro_batch = replicas;
+            expect_every_mesh(run);
+        }
+    }
+}
+
 // Models and options that nobody chose. Where the terms of a gradient nearly cancel, as one in hundreds of these do, float32's
 // rounding of the forward shows: tp changes it, dp and cp do not.
 constexpr double kDrawnTolerance = 3e-5;

@@ -68,6 +68,20 @@ TEST(StageMesh, Qwen3OfFewKvHeads) {
     expect_every_staged_mesh(run);
 }
 
+// See every_mesh_test.cpp.
+TEST(StageMesh, GradientsWrittenOverNan) {
+    for (const bool tied : {false, true}) {
+        TensorRun run = tensor_run(tied ? qwen2_tied() : llama_with_biases(), 1);
+        run.after_nan = true;
+        run.config.num_hidden_layers = 4;
+        run.options.value_head = true;
+        run.options.max_tokens_per_rank = 16;
+        run.options.shard_axes = {"dp_shard"};
+        run.options.reduce_every_micro_batch = tied;
+        expect_every_staged_mesh(run);
+    }
+}
+
 // Ranks that meet at each transfer, as threads do.
 TEST(StageMesh, TransfersThatMeet) {
     TensorRun run = tensor_run(qwen2_tied(), 3);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "common/comm/launch.h"
@@ -75,6 +76,21 @@ void expect_close_weights(const Step& found, const Step& one, double tolerance) 
                 << name << " " << i;
         }
     }
+}
+
+// Leaves NaN wherever a pass writes gradients.
+void make_nan_gradients(Policy& policy, const TensorRun& run) {
+    std::vector<Sample> samples = run.batches[0];
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (Sample& sample : samples) {
+        sample.advantages.assign(sample.tokens.size(), nan);
+        sample.returns.assign(sample.tokens.size(), nan);
+    }
+    LossOptions loss = run.loss;
+    loss.value_coef = run.options.value_head ? 0.5f : 0.0f;
+    policy.accumulate(samples, loss);
+    EXPECT_FALSE(policy.non_finite_gradients().empty());
+    policy.discard_gradients();
 }
 
 std::vector<Sample> with_lengths(const std::vector<int>& lengths, std::int64_t vocab, unsigned seed) {
@@ -157,6 +173,7 @@ Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const 
     ScoreOptions wanted;
     wanted.entropies = true;
     wanted.values = options.value_head;
+    if (run.after_nan) make_nan_gradients(policy, run);
     if (run.sleeps) policy.sleep(options.deepest_sleep);
     step.scores = policy.score(run.batches[0], wanted);
     for (const std::vector<Sample>& batch : run.batches) {
@@ -179,6 +196,7 @@ Step run_alone(const TensorRun& run) {
     TensorRun whole = run;
     whole.options.max_tokens_per_rank = 1000;
     whole.options.shard_axes.clear();
+    whole.after_nan = false;
     whole.options.reshard_after_forward = true;
     return run_step(comm::solo(), {}, whole);
 }

@@ -31,7 +31,8 @@ struct TensorRun {
     PolicyOptions options;
     std::vector<std::vector<Sample>> batches;  // accumulated one after the other
     LossOptions loss;
-    bool sleeps = false;  // as deeply as it may, before the first pass
+    bool sleeps = false;     // as deeply as it may, before the first pass
+    bool after_nan = false;  // gradients of NaN were made and discarded: their memory still has it
 };
 
 // One micro-batch, or three of unequal lengths, of which the second has fewer samples than most meshes have ranks.
@@ -42,7 +43,7 @@ void randomise(Policy& policy, unsigned seed, bool value_head = false);
 
 // On one rank's communicator; collective.
 Step run_step(std::shared_ptr<comm::Communicator> world, MeshSizes sizes, const TensorRun& run);
-// On one rank alone.
+// On one rank alone, in fresh memory.
 Step run_alone(const TensorRun& run);
 
 // ‖a − b‖ ≤ tolerance · max(‖b‖, 1e-3 ‖all b‖) for every tensor; `kind` is for messages.
