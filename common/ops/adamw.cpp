@@ -7,10 +7,10 @@
 namespace tandem::ops {
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params, Tensor non_finite) {
+           const AdamWParams& params, Tensor non_finite, Tensor rounded) {
     detail::check_floating("adamw", "param", param);
-    const auto check = [&](const char* name, const Tensor& tensor) {
-        detail::check_dtype("adamw", name, tensor, DType::float32);
+    const auto check = [&](const char* name, const Tensor& tensor, DType dtype = DType::float32) {
+        detail::check_dtype("adamw", name, tensor, dtype);
         require(tensor.numel() == param.numel(), [&] {
             return fmt::format("adamw: shapes {} and {} differ in size", to_string(tensor.shape()),
                                to_string(param.shape()));
@@ -25,7 +25,11 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
         detail::check_dtype("adamw", "non_finite", non_finite, DType::int64);
         require(non_finite.numel() == 1, "adamw: {} counters", non_finite.numel());
     }
-    TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params, non_finite);
+    if (rounded.defined()) {
+        detail::check_dtype("adamw", "param beside a rounded one", param, DType::float32);
+        check("rounded", rounded, DType::bfloat16);
+    }
+    TANDEM_ROUTE(adamw, param, grad, exp_avg, exp_avg_sq, params, non_finite, rounded);
 }
 
 double sum_of_squares(Stream& stream, const Tensor& values) {

@@ -30,9 +30,10 @@ struct AdamWParams {
 
 // All of one numel; param float32 or bfloat16, the others float32. `non_finite`, int64 [1] on the stream's device,
 // grows by the elements of which the step's parameter (before it is rounded to bfloat16) or a moment is infinite or NaN;
-// undefined: they are not counted.
+// undefined: they are not counted. `rounded`, bfloat16, of a float32 param: gets what a cast of the new param would make;
+// undefined: nothing does.
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params, Tensor non_finite = {});
+           const AdamWParams& params, Tensor non_finite = {}, Tensor rounded = {});
 // Sum of squares in fp64, in a fixed order. Waits for the stream.
 double sum_of_squares(Stream& stream, const Tensor& values);
 double sum_of_squares(const Tensor& values);  // in host memory

@@ -161,6 +161,7 @@ void save_checkpoint(const Policy& policy, comm::Communicator& world, const std:
 
 void load_checkpoint(Policy& policy, const std::string& directory) {
     read_own_blocks(policy.parameters(), directory);
+    policy.weights_written();
 }
 
 }  // namespace tandem::trainer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "common/ops/elementwise.h"
 
@@ -35,6 +36,11 @@ MemoryPool& memory_of(comm::Communicator& group, Stream& stream) {
 }
 
 }  // namespace
+
+bool keeps_rounded(const FullyShardOptions& options, bool on_gpu) {
+    return options.compute_dtype == DType::bfloat16 && !options.offload &&
+           (!on_gpu || options.shard_pages == Pages::stay);
+}
 
 bool transfer_overlaps(const FlatShards& layout, std::size_t groups, DType dtype, bool offloaded) {
     std::int64_t largest = 0;
@@ -74,6 +80,8 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
         own_partial_.emplace(
             zeros(compute, layout_.numel(), memory_of(replicas_, compute), options.gradient_pages));
     }
+    if (keeps_rounded(options, compute.device().type != DeviceType::cpu))
+        rounded_.emplace(Shape{layout_.numel()}, options.compute_dtype, "unsharded", memory());
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
     for (std::size_t i = 0; i < parameters.size(); ++i)
         sums_.emplace_back(layout_.padded(partial_, static_cast<int>(i)));
@@ -107,7 +115,8 @@ MemoryPool& FullyShard::memory() const {
 }
 
 bool FullyShard::aliases() const {
-    return layout_.ranks() == 1 && source_->resident() && source_->tensor().dtype() == options_.compute_dtype;
+    return layout_.ranks() == 1 &&
+           (reads_rounded() || (source_->resident() && source_->tensor().dtype() == options_.compute_dtype));
 }
 
 // --- parameters: gathered for a group, perhaps the next one too, and dropped again
@@ -118,10 +127,10 @@ void FullyShard::unshard(int index, int prefetch) {
         start_unshard(group, index);
         compute_.wait(group.ready);
         drop_staging(group);
+        const Tensor& flat = reads_rounded() ? rounded_->tensor() : source_->tensor();
         for (const int member : group.members) {
             parameters_[static_cast<std::size_t>(member)].value =
-                aliases() ? layout_.local(source_->tensor(), member)
-                          : layout_.full(group.values, index, member);
+                aliases() ? layout_.local(flat, member) : layout_.full(group.values, index, member);
         }
         group.state = State::unsharded;
     }
@@ -131,6 +140,7 @@ void FullyShard::unshard(int index, int prefetch) {
 void FullyShard::start_unshard(Group& group, int index) {
     if (group.state == State::gathering || group.state == State::unsharded) return;
     group.state = State::gathering;
+    if (reads_rounded()) renew_rounded();
     if (aliases()) return;
     const FlatShards::Range& range = layout_.group_range(index);
     const DType dtype = options_.compute_dtype;
@@ -166,6 +176,7 @@ void FullyShard::start_unshard(Group& group, int index) {
 // This rank's part of what is gathered: in place, or on its way from the tier.
 Tensor FullyShard::own_shard(Group& group, int index) {
     const FlatShards::Range& range = layout_.group_range(index);
+    if (reads_rounded()) return rounded_->tensor().rows(range.offset, range.numel);
     const Tensor& flat = source_->tensor();
     if (source_->resident()) return flat.rows(range.offset, range.numel);
     Stream& reader = onloads_ ? *onloads_ : transfer_;
@@ -178,7 +189,20 @@ Tensor FullyShard::own_shard(Group& group, int index) {
 
 // True when peers read this rank's part in place. They cannot reach memory whose pages may go.
 bool FullyShard::sent_in_place(const Tensor& own) const {
-    return own.dtype() == options_.compute_dtype && (source_->of_pool() || !source_->resident());
+    return own.dtype() == options_.compute_dtype &&
+           (reads_rounded() || source_->of_pool() || !source_->resident());
+}
+
+void FullyShard::renew_rounded() {
+    if (!std::exchange(rounded_is_old_, false)) return;
+    rounded_->restore();
+    ops::cast(compute_, shards_.tensor(), rounded_->tensor());
+}
+
+Tensor FullyShard::rounded_for_step() {
+    if (!rounded_ || !rounded_->has_pages()) return {};
+    rounded_is_old_ = false;
+    return rounded_->tensor();
 }
 
 void FullyShard::drop_staging(Group& group) {
@@ -348,6 +372,9 @@ void FullyShard::finish() {
 void FullyShard::free_buffers() {
     for (BufferCycle* cycle : {&value_buffers_, &staging_buffers_, &gradient_buffers_, &unreduced_buffers_})
         cycle->free();
+    if (!rounded_) return;
+    rounded_->release();
+    rounded_is_old_ = true;
 }
 
 void FullyShard::release_gradients() {

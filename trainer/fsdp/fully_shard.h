@@ -29,6 +29,9 @@ struct FullyShardOptions {
     Pages gradient_pages = Pages::stay;
 };
 
+// True when a rank keeps its shard in the compute dtype, too: 2 bytes a parameter against casts in each pass.
+bool keeps_rounded(const FullyShardOptions& options, bool on_gpu);
+
 // Parameters that ranks outside of the shards' group hold the same part of, while each makes a term of the gradient only.
 struct TermSum {
     std::vector<int> members;
@@ -65,7 +68,7 @@ class FullyShard final : public GroupHooks {
     // gradients() are zeros, until more passes run.
     void discard_gradients();
 
-    // Between steps: frees the buffers that are kept for the next pass; releases the gradients' pages;
+    // Between steps: frees what is kept for the next pass alone; releases the gradients' pages;
     // restores them, as zeros.
     void free_buffers();
     void release_gradients();
@@ -77,9 +80,13 @@ class FullyShard final : public GroupHooks {
     bool has_unreduced_gradients() const { return unreduced_; }
 
     const FlatShards& layout() const { return layout_; }
-    FlatState& state() { return shards_; }  // fp32, flat
+    FlatState& state() { return shards_; }  // fp32, flat; whoever writes it calls state_written()
     const FlatState& state() const { return shards_; }
     const Tensor& shards() const { return shards_.tensor(); }
+    // Passes may read a copy of state() in the compute dtype, which is then brought up to date by the next one.
+    void state_written() { rounded_is_old_ = true; }
+    // That copy, for a step that writes all of it beside state(); undefined where there is none.
+    Tensor rounded_for_step();
     const Tensor& gradients() const;                       // fp32, flat
     MemoryPool& memory() const;                            // that peers reach: for more of the layout
     comm::Communicator& communicator() { return group_; }  // that the parameters are sharded over
@@ -113,6 +120,8 @@ class FullyShard final : public GroupHooks {
     void start_unshard(Group& group, int index);
     Tensor own_shard(Group& group, int index);
     bool sent_in_place(const Tensor& own) const;
+    bool reads_rounded() const { return rounded_ && source_ == &shards_; }
+    void renew_rounded();
     void drop_staging(Group& group);
     void gather_slices(Group& group, int index);
     void keep_slice(Group& group, int index);
@@ -120,7 +129,7 @@ class FullyShard final : public GroupHooks {
     void free_values(Group& group);
     void reshard(Group& group);
     void reduce_scatter(Group& group, int index);
-    bool aliases() const;  // one rank, no cast: the shards are the parameters
+    bool aliases() const;  // one rank, no cast: what is gathered are the parameters
     Group& at(int group) { return groups_[static_cast<std::size_t>(group)]; }
 
     std::vector<Parameter>& parameters_;
@@ -133,6 +142,9 @@ class FullyShard final : public GroupHooks {
     std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
     FlatState shards_;
     FlatState* source_;  // what is gathered
+    // Of shards_ in a narrower compute dtype: what is gathered in their place, while they stay in memory.
+    std::optional<PagedTensor> rounded_;
+    bool rounded_is_old_ = true;
     PagedTensor gradients_;
     std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none

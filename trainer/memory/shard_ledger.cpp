@@ -43,12 +43,15 @@ void ShardLedger::Cycle::free() {
 
 ShardLedger::ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t groups,
                          const FullyShardOptions& options, bool on_gpu)
-    : layout_(layout),
+    : rounded_(keeps_rounded(options, on_gpu)),
+      layout_(layout),
       options_(options),
       reshard_ranks_(options.reshard_after_forward.ranks(layout.ranks())),
-      aliases_(layout.ranks() == 1 && options.compute_dtype == DType::float32 && !options.offload),
-      staged_(layout.ranks() > 1 && (options.compute_dtype != DType::float32 ||
-                                     (on_gpu && options.shard_pages != Pages::stay && !options.offload))),
+      aliases_(layout.ranks() == 1 &&
+               ((options.compute_dtype == DType::float32 && !options.offload) || rounded_)),
+      staged_(layout.ranks() > 1 && !rounded_ &&
+              (options.compute_dtype != DType::float32 ||
+               (on_gpu && options.shard_pages != Pages::stay && !options.offload))),
       overlaps_(on_gpu || transfer_overlaps(layout, groups, options.compute_dtype, options.offload)),
       groups_(groups),
       values_(ledger, "unsharded", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0),
@@ -56,6 +59,8 @@ ShardLedger::ShardLedger(Ledger& ledger, const FlatShards& layout, std::size_t g
       gradients_(ledger, "unsharded_gradients", FullyShard::kGradientBuffers,
                  on_gpu ? BufferCycle::kTurns : 0),
       unreduced_(ledger, "unsharded_gradients", BufferCycle::kUnlimited, on_gpu ? BufferCycle::kTurns : 0) {
+    if (rounded_)
+        ledger.grow("unsharded", layout.numel() * static_cast<std::int64_t>(dtype_size(options.compute_dtype)));
     if (!overlaps_) return;
     std::map<std::int64_t, int> groups_of_size;
     for (std::size_t i = 0; i < groups; ++i) {

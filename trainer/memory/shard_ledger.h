@@ -72,6 +72,7 @@ class ShardLedger final : public GroupHooks {
     std::int64_t slice_bytes(int index) const;
     std::int64_t grad_bytes(int index) const { return shard_numel(index) * layout_.ranks() * 4; }
 
+    bool rounded_;
     const FlatShards& layout_;
     FullyShardOptions options_;
     int reshard_ranks_;

@@ -27,11 +27,11 @@ AdamW::AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float
     params_.weight_decay = weight_decay;
 }
 
-std::int64_t AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double lr,
-                         float grad_scale) {
+std::int64_t AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale,
+                         const Tensor& rounded) {
     params_.lr = static_cast<float>(lr);
     params_.grad_scale = grad_scale;
-    const std::int64_t non_finite = pass(stream, params, grads);
+    const std::int64_t non_finite = pass(stream, params, grads, rounded);
     ++params_.step;
     return non_finite;
 }
@@ -42,27 +42,28 @@ std::int64_t AdamW::look(Stream& stream, FlatState& params, const Tensor& grads,
     params_.lr = static_cast<float>(lr);
     params_.grad_scale = grad_scale;
     params_.write = false;
-    const std::int64_t non_finite = pass(stream, params, grads);
+    const std::int64_t non_finite = pass(stream, params, grads, {});
     params_ = before;
     return non_finite;
 }
 
 // One pass over all states, as params_ says.
-std::int64_t AdamW::pass(Stream& stream, FlatState& params, const Tensor& grads) {
+std::int64_t AdamW::pass(Stream& stream, FlatState& params, const Tensor& grads, const Tensor& rounded) {
     std::int64_t here = 0;
     const bool on_cpu = stream.device().type == DeviceType::cpu;
     const Tensor non_finite =
         on_cpu ? Tensor::borrow({reinterpret_cast<std::byte*>(&here), sizeof(here)}, {1}, DType::int64)
                : Tensor::zeros(stream, {1}, DType::int64, "optimizer");
     if (params.resident() && exp_avg_.resident() && exp_avg_sq_.resident()) {
-        step_part(stream, 0, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor(), non_finite);
+        step_part(stream, 0, params.tensor(), grads, exp_avg_.tensor(), exp_avg_sq_.tensor(), non_finite,
+                  rounded);
     } else {
         const std::array states{&params, &exp_avg_, &exp_avg_sq_};
         if (!in_) in_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload in"));
         if (!out_) out_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload out"));
         in_chunks(*in_, *out_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             step_part(stream, first, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2],
-                      non_finite);
+                      non_finite, rounded.defined() ? rounded.rows(first, parts[0].numel()) : rounded);
         });
     }
     if (!on_cpu) return non_finite.to_host(stream).values<std::int64_t>()[0];
@@ -76,12 +77,14 @@ void AdamW::set_tail(std::int64_t first, double factor) {
 }
 
 void AdamW::step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
-                      const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& non_finite) const {
+                      const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& non_finite,
+                      const Tensor& rounded) const {
     const std::int64_t body = std::clamp<std::int64_t>(tail_ - first, 0, params.numel());
     const auto run = [&](std::int64_t begin, std::int64_t numel, const ops::AdamWParams& with) {
         if (numel == 0) return;
         ops::adamw(stream, params.rows(begin, numel), grads.rows(begin, numel), exp_avg.rows(begin, numel),
-                   exp_avg_sq.rows(begin, numel), with, non_finite);
+                   exp_avg_sq.rows(begin, numel), with, non_finite,
+                   rounded.defined() ? rounded.rows(begin, numel) : rounded);
     };
     run(0, body, params_);
     ops::AdamWParams tail = params_;

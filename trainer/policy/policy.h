@@ -45,7 +45,7 @@ class Policy final : public Learner {
     void set_requires_gradient_sync(bool sync);
     // While one lives, state that is offloaded or asleep is in memory and may be read and written through
     // parameters(), extra_parameters() and reference_parameters(), with `optimizer` also the moments. Its
-    // constructor waits for running work.
+    // constructor waits for running work. After writing weights: weights_written().
     class OnloadScope {
       public:
         explicit OnloadScope(Policy& policy, bool optimizer = false);
@@ -97,10 +97,15 @@ class Policy final : public Learner {
     std::vector<std::pair<std::string, DTensor>> reference_parameters() const;
     // The state that a training checkpoint keeps, by name and aliasing the live tensors: weights/NAME,
     // exp_avg/NAME and exp_avg_sq/NAME of model and extra parameters, reference/NAME where there is a
-    // reference. Overwriting it, with optimizer_steps, makes this policy the one that was saved.
+    // reference. Overwriting it, then set_optimizer_steps(), makes this policy the one that was saved.
     std::vector<std::pair<std::string, DTensor>> training_state() const;
     std::int64_t optimizer_steps() const { return optimizer_.steps(); }
-    void set_optimizer_steps(std::int64_t steps) { optimizer_.set_steps(steps); }
+    void set_optimizer_steps(std::int64_t steps) {
+        optimizer_.set_steps(steps);
+        weights_written();
+    }
+    // Must follow what was written through parameters() or extra_parameters(), before the next pass.
+    void weights_written();
     // What the ranks of this one's pipeline did in the last accumulate(), in milliseconds from its first action on; none without
     // stages, before, or where they do not share a host and its clock. Collective over those ranks.
     struct PipelineTimes {

@@ -107,6 +107,7 @@ void Policy::set_reference(const std::function<void()>& load) {
     ops::cast(compute_, fsdp_.shards(), reference_->tensor());
     if (load) ops::cast(compute_, own, fsdp_.shards());
     compute_.synchronize();
+    if (load) weights_written();
 }
 
 void Policy::load_parameter(const std::string& name, const Tensor& full) {
@@ -123,6 +124,11 @@ void Policy::load_parameter(const std::string& name, const Tensor& full) {
     if (own.device() != options_.device) own = own.to(compute_, options_.device, "load_parameter");
     ops::cast(compute_, own, fsdp_.layout().local(fsdp_.shards(), static_cast<int>(*here)));
     compute_.synchronize();  // `full` is the caller's
+    weights_written();
+}
+
+void Policy::weights_written() {
+    fsdp_.state_written();
     non_finite_before_.reset();
 }
 

@@ -75,7 +75,7 @@ TANDEM_CLONES double square_sum_loop(const float* x, std::int64_t count) {
 }  // namespace
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params, Tensor non_finite) {
+           const AdamWParams& params, Tensor non_finite, Tensor rounded) {
     stream.enqueue([=] {
         const AdamWFactors factors = shared::adamw_factors(params);
         std::array<float, kBlock> scratch, mean, square;
@@ -100,6 +100,7 @@ void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Ten
                 found += count_non_finite(p, m, v, count);
             }
             if (!params.write) continue;
+            if (rounded.defined()) detail::narrow(p, rounded.data<bfloat16>() + at, count);
             if (!wide && params.stochastic_rounding) {
                 round_stochastically(p, params.first_element + at, params, param.data<bfloat16>() + at,
                                      count);

@@ -24,7 +24,7 @@ struct Rounding {
 
 template <bool kBfloat16>  // parameters
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(Elements param, Elements grad, Elements exp_avg, Elements exp_avg_sq,
+    adamw_kernel(Elements param, Elements grad, Elements exp_avg, Elements exp_avg_sq, Elements rounded,
                  shared::AdamWFactors factors, Rounding rounding, Reach reach, std::int64_t count, bool write,
                  int* non_finite) {
     __shared__ int room[32];
@@ -52,6 +52,7 @@ __global__ void __launch_bounds__(kThreads)
             }
         }
         eight.template store<kBfloat16>(param, p);
+        if (rounded.data != nullptr) eight.template store<true>(rounded, p);
     });
     if (non_finite == nullptr) return;
     found = block_sum(found, room);
@@ -94,16 +95,19 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void adamw(Stream& stream, Tensor param, const Tensor& grad, Tensor exp_avg, Tensor exp_avg_sq,
-           const AdamWParams& params, Tensor non_finite) {
+           const AdamWParams& params, Tensor non_finite, Tensor rounded) {
     Work work(stream, "adamw");
     const std::int64_t count = param.numel();
     const Rounding rounding{param.dtype() == DType::bfloat16 && params.stochastic_rounding, params.seed,
                             static_cast<std::uint64_t>(params.step), params.first_element};
     const Elements p = flat(param), g = flat(grad), m = flat(exp_avg), v = flat(exp_avg_sq);
+    const Elements r = rounded.defined() ? flat(rounded) : Elements{};
+    const Reach reach = rounded.defined() ? TANDEM_KERNELS::reach(true, p, g, m, v, r)
+                                          : TANDEM_KERNELS::reach(true, p, g, m, v);
     const std::int64_t blocks = std::min(ceil_div(count, kThreads * kVector), kGridBlocks);
     int* const found = non_finite.defined() ? work.scratch<int>(blocks) : nullptr;
-    work.launch(p.is_bfloat16 ? adamw_kernel<true> : adamw_kernel<false>, blocks, kThreads, 0, p, g, m, v,
-                shared::adamw_factors(params), rounding, reach(true, p, g, m, v), count, params.write, found);
+    work.launch(p.is_bfloat16 ? adamw_kernel<true> : adamw_kernel<false>, blocks, kThreads, 0, p, g, m, v, r,
+                shared::adamw_factors(params), rounding, reach, count, params.write, found);
     if (found == nullptr) return;
     work.launch(count_kernel, 1, kThreads, 0, static_cast<const int*>(found), blocks,
                 non_finite.data<std::int64_t>());

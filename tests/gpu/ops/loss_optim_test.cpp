@@ -135,7 +135,22 @@ TEST(GpuOptim, AdamW) {
         for (float& value : squares.values<float>()) value *= value;
         compare(
             {{random({count}, 1)}, {random({count}, 2), true}, {random({count}, 3), true}, {squares, true}},
-            BOTH(adamw(s, t[0], t[1], t[2], t[3], params, {})));
+            BOTH(adamw(s, t[0], t[1], t[2], t[3], params, {}, {})));
+    }
+}
+
+// The weights that the step leaves, rounded as a cast rounds them.
+TEST(GpuOptim, AdamWRoundsBesideItsStep) {
+    for (const std::int64_t count : {1, 9, 2048, 5003, 40'000}) {
+        SCOPED_TRACE(count);
+        const Tensor p = to_tested(random({count}, 1)), g = to_tested(random({count}, 2));
+        const Tensor m = to_tested(zeros({count})), v = to_tested(zeros({count}));
+        const Tensor rounded = to_tested(with_dtype(random({count}, 3), DType::bfloat16));
+        tested::adamw(tested_stream(), p, g, m, v, {.step = 2}, {}, rounded);
+        const Tensor wanted = with_dtype(to_host(p), DType::bfloat16), found = to_host(rounded);
+        EXPECT_EQ(std::memcmp(found.raw(), wanted.raw(), wanted.bytes()), 0);
+        tested::adamw(tested_stream(), p, g, m, v, {.step = 3, .write = false}, {}, rounded);
+        EXPECT_EQ(std::memcmp(to_host(rounded).raw(), wanted.raw(), wanted.bytes()), 0) << "a look";
     }
 }
 
@@ -159,7 +174,7 @@ TEST(GpuOptim, AdamWCountsWhatIsNotFinite) {
             Stream s = Stream::make_inline();
             const Tensor p1 = p.clone("t"), m1 = m.clone("t"), v1 = v.clone("t");
             ops::adamw(s, p1, g, m1, v1, params, here);
-            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there);
+            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there, {});
             EXPECT_EQ(here.values<std::int64_t>()[0], wanted);
             EXPECT_EQ(to_host(there).values<std::int64_t>()[0], wanted);
             const bool same = std::memcmp(p1.raw(), p.raw(), p.bytes()) == 0;
@@ -167,7 +182,7 @@ TEST(GpuOptim, AdamWCountsWhatIsNotFinite) {
             EXPECT_EQ(same, !write || count == 1);
             EXPECT_EQ(std::memcmp(back.raw(), p.raw(), p.bytes()) == 0, same);
             EXPECT_EQ(std::memcmp(moments.raw(), v.raw(), v.bytes()) == 0, !write);
-            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there);  // it adds up
+            tested::adamw(tested_stream(), p2, to_tested(g), m2, v2, params, there, {});  // it adds up
             EXPECT_EQ(to_host(there).values<std::int64_t>()[0], 2 * wanted);
         }
     }
@@ -211,7 +226,7 @@ TEST(GpuOptim, StochasticRounding) {
     Stream s = Stream::make_inline();
     ops::adamw(s, cpu, grad, m, v, params);
     tested::adamw(tested_stream(), gpu, to_tested(grad), to_tested(zeros({count})), to_tested(zeros({count})),
-                  params, {});
+                  params, {}, {});
     const std::vector<double> a = values_of(cpu), b = values_of(to_host(gpu));
     std::int64_t different = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {

@@ -7,6 +7,7 @@
 
 #include "common/ops/adamw.h"
 #include "common/ops/cross_entropy.h"
+#include "common/ops/elementwise.h"
 #include "tests/unit/common/ops/oracle.h"
 
 namespace tandem {
@@ -14,6 +15,7 @@ namespace {
 
 using testing::Doubles;
 using testing::expect_close;
+using testing::expect_same_bits;
 using testing::random_tensor;
 using testing::to_doubles;
 using testing::zeros;
@@ -200,7 +202,15 @@ TEST(AdamW, TenStepsAgainstFp64) {
         for (const double value : to_doubles(p)) sum += value * value;
         EXPECT_NEAR(ops::sum_of_squares(p), sum, 1e-12 * sum);
     }
+    for (const std::int64_t count : {1, 777, 9000}) {
+        const Tensor p = random_tensor(generator, {count}), g = random_tensor(generator, {count});
+        const Tensor rounded = zeros({count}, DType::bfloat16), wanted = zeros({count}, DType::bfloat16);
+        ops::adamw(stream, p, g, zeros({count}), zeros({count}), {}, {}, rounded);
+        ops::cast(stream, p, wanted);
+        expect_same_bits(rounded, wanted, "rounded");
+    }
     const Tensor a = zeros({4});
+    EXPECT_THROW(ops::adamw(stream, a, a, a, a, {}, {}, a), InvalidArgument);
     EXPECT_THROW(ops::adamw(stream, a, zeros({3}), a, a, {}), InvalidArgument);
     EXPECT_THROW(ops::adamw(stream, a, a, a, a, {.step = 0}), InvalidArgument);
     EXPECT_THROW(ops::sum_of_squares(zeros({4}, DType::bfloat16)), InvalidArgument);

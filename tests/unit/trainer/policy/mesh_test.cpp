@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/comm/launch.h"
 #include "common/device/memory.h"
 
 #include "tests/support/grpo_loss.h"
@@ -195,6 +196,57 @@ TEST(Mesh, Bfloat16StaysWithinTwiceTheOneRankError) {
                     << name << " " << describe(sizes, options);
             }
         }
+    }
+}
+
+// Whoever writes weights, the next pass reads them: its scores are those of a policy that got the same ones at its start.
+TEST(Mesh, PassesReadTheWeightsThatWereWritten) {
+    const auto samples = random_samples({9, 4, 12, 7, 3}, tiny_config().vocab_size, 1);
+    const auto expect_as_fresh = [&](Policy& policy, const std::shared_ptr<comm::Communicator>& world,
+                                     MeshSizes sizes, const PolicyOptions& options) {
+        const auto weights = [&] {
+            const Policy::OnloadScope onloaded(policy);
+            return full_values(policy.parameters());
+        }();
+        const auto found = policy.logprobs(samples);
+        Policy fresh(make_mesh(world, sizes), tiny_config(), options);
+        for (const auto& spec : model::parameter_specs(tiny_config()))
+            fresh.load_parameter(spec.name, Tensor::from<float>(weights.at(spec.name), spec.shape));
+        EXPECT_EQ(found, fresh.logprobs(samples));
+    };
+    for (const MeshSizes& sizes : {MeshSizes{1, 1}, MeshSizes{2, 1}, MeshSizes{2, 2, 2}}) {
+        comm::run_threads(sizes.ranks(), [&](const std::shared_ptr<comm::Communicator>& world) {
+            PolicyOptions options;
+            options.device = device_of(world->rank());
+            options.compute_dtype = DType::bfloat16;
+            options.init_std = 0.2f;
+            options.offload.directory = ::testing::TempDir();
+            if (sizes.dp_replicate > 0) options.shard_axes = {"dp_shard"};
+            Policy policy(make_mesh(world, sizes), tiny_config(), options);
+            const auto check = [&] { expect_as_fresh(policy, world, sizes, options); };
+            const auto step = [&] {
+                policy.accumulate(samples, supervised_loss());
+                policy.apply(0.1);
+            };
+            check();
+            step();
+            check();
+            if (options.device == Device{}) policy.sleep(Policy::Sleep::all);
+            step();
+            check();
+            if (options.device == Device{}) policy.sleep(Policy::Sleep::all);
+            check();
+            const std::string name = "model.norm.weight";
+            const std::vector<float> other(static_cast<std::size_t>(tiny_config().hidden_size), 0.3f);
+            const auto before = policy.logprobs(samples);
+            policy.set_reference([&] {
+                policy.load_parameter(name, Tensor::from<float>(other, {tiny_config().hidden_size}));
+                EXPECT_NE(policy.logprobs(samples), before);
+            });
+            EXPECT_EQ(policy.logprobs(samples), before);
+            step();
+            check();
+        });
     }
 }
 
