@@ -2,9 +2,48 @@
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 
 namespace tandem::engine {
+namespace {
+
+// One list of jobs. A helper that comes when all of them are taken finds it closed, and touches nothing of the caller's:
+// where threads outnumber cores it may come late, and is not waited for.
+class SharedJobs {
+  public:
+    SharedJobs(std::size_t count, const std::function<void(std::size_t)>& job) : count_(count), job_(job) {}
+
+    void help() {
+        if ((state_.fetch_add(1, std::memory_order_acq_rel) & kClosed) == 0) work();
+        if (state_.fetch_sub(1, std::memory_order_acq_rel) == (kClosed | 1)) state_.notify_all();
+    }
+    void work() {
+        try {
+            for (std::size_t i = next_++; i < count_; i = next_++) job_(i);
+        } catch (...) {
+            next_ = count_;
+            const std::lock_guard lock(mutex_);
+            if (!failure_) failure_ = std::current_exception();
+        }
+    }
+    void close() {
+        state_.fetch_or(kClosed, std::memory_order_acq_rel);
+        for (unsigned now = state_.load(); now != kClosed; now = state_.load()) state_.wait(now);
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+  private:
+    static constexpr unsigned kClosed = 1u << 31;
+    const std::size_t count_;
+    const std::function<void(std::size_t)>& job_;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<unsigned> state_{0};  // helpers inside, and kClosed
+    std::mutex mutex_;
+    std::exception_ptr failure_;
+};
+
+}  // namespace
 
 WorkerPool::WorkerPool(int threads) {
     for (int i = 1; i < threads; ++i)
@@ -12,24 +51,12 @@ WorkerPool::WorkerPool(int threads) {
 }
 
 void WorkerPool::run(std::size_t count, const std::function<void(std::size_t)>& job) {
-    std::atomic<std::size_t> next{0};
-    std::mutex mutex;
-    std::exception_ptr failure;
-    const auto work = [&] {
-        try {
-            for (std::size_t i = next++; i < count; i = next++) job(i);
-        } catch (...) {
-            next = count;
-            const std::lock_guard lock(mutex);
-            if (!failure) failure = std::current_exception();
-        }
-    };
+    const auto jobs = std::make_shared<SharedJobs>(count, job);
     if (count > 1) {
-        for (Stream& helper : helpers_) helper.enqueue(work);
+        for (Stream& helper : helpers_) helper.enqueue([jobs] { jobs->help(); });
     }
-    work();
-    for (Stream& helper : helpers_) helper.synchronize();
-    if (failure) std::rethrow_exception(failure);
+    jobs->work();
+    jobs->close();
 }
 
 }  // namespace tandem::engine
