@@ -10,6 +10,10 @@ namespace {
 
 constexpr double kTie = 1.05;
 
+bool stays_in_cache(const Costs& costs, std::size_t bytes, std::size_t bucket_bytes, int depth) {
+    return std::min(bytes, bucket_bytes) * static_cast<std::size_t>(depth) <= costs.cache_bytes / 2;
+}
+
 // One push by gather: how far filling and loading are.
 class Pipeline {
   public:
@@ -19,7 +23,7 @@ class Pipeline {
           bucket_(static_cast<double>(std::min(bytes, bucket_bytes))),
           buckets_(bytes == 0 ? 0 : (bytes + bucket_bytes - 1) / bucket_bytes),
           depth_(static_cast<std::size_t>(depth)),
-          cached_(!past_cache && bucket_ * depth <= static_cast<double>(costs.cache_bytes) / 2) {}
+          cached_(!past_cache && stays_in_cache(costs, bytes, bucket_bytes, depth)) {}
 
     Prediction play() {
         Prediction result;
@@ -119,6 +123,8 @@ Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& req
             for (const bool past_cache : {false, true}) {
                 const Buckets one{requested.bytes > 0 ? requested.bytes : mib << 20,
                                   requested.depth > 0 ? requested.depth : depth, past_cache};
+                // Ordinary stores to what no cache holds read it first.
+                if (!past_cache && !stays_in_cache(costs, bytes, one.bytes, one.depth)) continue;
                 const Prediction push = predict_gather(costs, bytes, one.bytes, one.depth, past_cache);
                 candidates.push_back({one, push.prepare_ms + push.total_ms});
                 best = std::min(best, candidates.back().ms);
