@@ -22,6 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+constexpr std::size_t kHashPiece = 64u << 10;
 constexpr int kSlots = 3;
 constexpr int kRoundsAtMost = 15;
 constexpr const char* kTag = "calibration";
@@ -71,6 +72,7 @@ class Calibration {
                 point.lockstep.push_back(run(true, true, point, 2));
             }
             hash_.push_back(hash());
+            copy_.push_back(copy());
             // Rank 0's clock decides for all.
             exchange_.run(status_, 0, world_.rank() == 0 && ms_since(measuring) < budget_ms());
             if (status_.failed || !exchange_.more()) break;
@@ -83,6 +85,7 @@ class Calibration {
         costs.both = fit(&Point::both);
         costs.lockstep = fit(&Point::lockstep);
         costs.hash_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(hash_) * 1e-6;
+        costs.copy_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(copy_) * 1e-6;
         costs.fixed_ms = fixed;
         costs.cache_bytes = cache_;
         costs.measured_at = seconds_since_1970();
@@ -95,12 +98,12 @@ class Calibration {
     static std::vector<Point> make_points(std::size_t cache) {
         std::size_t large = 64u << 10;
         while (large * 2 * static_cast<std::size_t>(kSlots) <= cache / 2 && large < 8 * kMebibyte) large *= 2;
-        return {{large / 8, true, 16}, {large, true, 9}, {large, false, 9}};
+        return {{large / 8, true, 48}, {large, true, 24}, {large, false, 24}};
     }
 
     std::size_t ranks() const { return static_cast<std::size_t>(world_.size()); }
     double budget_ms() const { return static_cast<double>(options_.budget.count()); }
-    static std::size_t hashed_bytes() { return 4 * kMebibyte; }
+    static std::size_t hashed_bytes() { return 8 * kMebibyte; }
     Stage fit(std::vector<double> Point::*times) const {
         std::array<StagePoint, 3> at;
         for (std::size_t i = 0; i < at.size(); ++i)
@@ -108,12 +111,18 @@ class Calibration {
         return fit_stage(at[0], at[1], at[2]);
     }
 
-    // More than a cache holds, over all ranks: shards come from memory.
+    // Shards that a cache would hold are small ones, and read from it by a push as well. A piece must fit into each.
     void make_source() {
+        constexpr std::size_t kLeastShard = 4 * kMebibyte;
+        for (const ConstSpan& shard : options_.shards) {
+            if (shard.bytes >= kLeastShard) shards_.push_back(shard);
+        }
+        if (!shards_.empty()) return;
         try {
             const std::size_t bytes = std::clamp(4 * cache_, 64 * kMebibyte, 512 * kMebibyte) / ranks();
-            source_ = SharedArena::create(kTag, std::max(bytes, 4 * kMebibyte), kTag);
+            source_ = SharedArena::create(kTag, std::max(bytes, kLeastShard), kTag);
             source_.touch();
+            shards_.push_back(source_.span());
         } catch (const std::exception& error) {
             status_.fail("calibrate", "", -1, error.what());
         }
@@ -191,8 +200,11 @@ class Calibration {
             item.to_dtype = options_.to;
             from = bytes / dtype_size(options_.to) * dtype_size(options_.from);
         }
-        if (position_ + from > source_.bytes()) position_ = 0;
-        item.from = source_.span().subspan(position_, from);
+        if (position_ + from > shards_[shard_].bytes) {
+            position_ = 0;
+            shard_ = (shard_ + 1) % shards_.size();
+        }
+        item.from = shards_[shard_].subspan(position_, from);
         item.from_stride = from;
         position_ += from;
         return item;
@@ -224,11 +236,32 @@ class Calibration {
     double hash() {
         world_.barrier();
         const auto start = Clock::now();
-        for (std::size_t done = 0; done < hashed_bytes(); done += 256u << 10) {
-            ops::CopyItem item = next_source(256u << 10);
-            item.to = {nullptr, 256u << 10};
+        for (std::size_t done = 0; done < hashed_bytes(); done += kHashPiece) {
+            ops::CopyItem item = next_source(kHashPiece);
+            item.to = {nullptr, kHashPiece};
             item.to_stride = item.to.bytes;
             ops::copy_checksum(item);
+        }
+        world_.barrier();
+        return ms_since(start);
+    }
+
+    // Into staging, over and over: past the cache that is to memory. From rendezvous to rendezvous: ranks that copy one
+    // after the other would each see the whole machine's rate.
+    double copy() {
+        world_.barrier();
+        const auto start = Clock::now();
+        Stream here = Stream::make_inline();
+        const std::size_t lane = staging_.memory().bytes / ranks() / kHashPiece * kHashPiece;
+        for (std::size_t done = 0; done < hashed_bytes() && lane > 0;) {
+            ops::CopyItem item;
+            item.from = next_source(kHashPiece).from;
+            item.from.bytes = std::min({item.from.bytes, kHashPiece, hashed_bytes() - done});
+            item.to = staging_.memory().subspan(
+                static_cast<std::size_t>(world_.rank()) * lane + done % lane / kHashPiece * kHashPiece,
+                item.from.bytes);
+            done += item.from.bytes;
+            ops::batched_copy(here, {&item, 1});
         }
         world_.barrier();
         return ms_since(start);
@@ -254,10 +287,11 @@ class Calibration {
     std::vector<Point> points_;
     Staging staging_;
     SharedArena source_;
-    std::size_t position_ = 0;  // in source_
+    std::vector<ConstSpan> shards_;
+    std::size_t shard_ = 0, position_ = 0;  // of what is read next, in it
     Exchange<ops::Checksum> exchange_;
     PushStatus status_;
-    std::vector<double> hash_;
+    std::vector<double> hash_, copy_;
     std::vector<Stream> workers_;  // [engine]; last: drained before what they use goes away
 };
 

@@ -1,7 +1,8 @@
 // Measures costs (costs.h) with the session's own ranks, engines and means: the same copies, pieces, exchange
-// and staging as a push by gather, but from memory of its own, and to memory that is not read
-// (Engine::probe).
+// and staging as a push by gather, from this rank's shards, and to memory that is not read (Engine::probe).
 #pragma once
+
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/tensor/dtype.h"
@@ -11,6 +12,7 @@
 namespace tandem::sync {
 
 struct CalibrationOptions {
+    std::vector<ConstSpan> shards = {};     // that are read; too few: memory of its own
     DType from = DType::bfloat16;           // as the trainer holds it
     DType to = DType::bfloat16;             // as the engine does
     std::chrono::milliseconds budget{500};  // of the measuring, set-up excluded; one round is always made

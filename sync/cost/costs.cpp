@@ -50,7 +50,8 @@ Stage fit_stage(const StagePoint& small, const StagePoint& large, const StagePoi
 nlohmann::json to_json(const Costs& costs) {
     return {{"fill", stage_json(costs.fill)},   {"load", stage_json(costs.load)},
             {"both", stage_json(costs.both)},   {"lockstep", stage_json(costs.lockstep)},
-            {"hash_gbps", costs.hash_gbps},     {"fixed_ms", costs.fixed_ms},
+            {"hash_gbps", costs.hash_gbps},     {"copy_gbps", costs.copy_gbps},
+            {"core_ns", costs.core_ns},         {"fixed_ms", costs.fixed_ms},
             {"cache_bytes", costs.cache_bytes}, {"took_ms", costs.took_ms},
             {"measured_at", costs.measured_at}};
 }
@@ -63,6 +64,8 @@ Costs costs_from_json(const nlohmann::json& json) {
     costs.both = stage_from_json(json, "both");
     costs.lockstep = stage_from_json(json, "lockstep");
     costs.hash_gbps = number(json, "hash_gbps", 1e-6);
+    costs.copy_gbps = number(json, "copy_gbps", 1e-6);
+    costs.core_ns = number(json, "core_ns", 0);
     costs.fixed_ms = number(json, "fixed_ms", 0);
     costs.cache_bytes = static_cast<std::size_t>(number(json, "cache_bytes", 0));
     costs.took_ms = number(json, "took_ms", 0);

@@ -27,6 +27,8 @@ struct Costs {
     Stage both;                    // fill of one and load of another at once: one step of the pipeline
     Stage lockstep;                // such a step at depth 2, where each waits for the other
     double hash_gbps = 0;          // all ranks checksumming their shards
+    double copy_gbps = 0;          // … copying them, without a checksum, past the cache
+    double core_ns = 0;            // cores.h's distance of ranks 0 and 1 meanwhile; 0: unknown
     double fixed_ms = 0;           // of a version without buckets: opened, committed
     std::size_t cache_bytes = 0;   // last-level cache; half of it may be staging
     double took_ms = 0;            // to measure

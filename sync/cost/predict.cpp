@@ -108,7 +108,7 @@ Prediction predict_direct(const Costs& costs, std::size_t bytes, std::size_t buc
     const auto buckets = static_cast<double>((bytes + bucket_bytes - 1) / bucket_bytes);
     const auto total = static_cast<double>(bytes);
     return {total / costs.hash_gbps * 1e-6,
-            costs.fixed_ms + buckets * costs.load.overhead_ms + total / costs.load.streamed_gbps * 1e-6};
+            costs.fixed_ms + buckets * costs.load.overhead_ms + total / costs.copy_gbps * 1e-6};
 }
 
 Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& requested) {

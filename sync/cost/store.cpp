@@ -14,7 +14,7 @@
 namespace tandem::sync {
 namespace {
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 std::string environment(const char* name) {
     const char* value = std::getenv(name);

@@ -14,7 +14,6 @@
 #include "common/error.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
-#include "sync/gather/cache_path.h"
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
@@ -40,8 +39,7 @@ class Gather final : public SyncStrategy {
           reader_(context, buckets_),
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
-          slots_(static_cast<std::size_t>(context.options.depth)),
-          cache_path_(context.options.past_cache.value_or(!fits_cache()), fits_cache()) {
+          slots_(static_cast<std::size_t>(context.options.depth)) {
         PushStatus status;
         engine::Region region = staging_.region();
         region.written = reader_.share_event(context_.world);
@@ -59,6 +57,7 @@ class Gather final : public SyncStrategy {
 
     void prepare(PushStatus& status, Deadline deadline) override {
         prepared_ = std::min(slots_ - 1, buckets_.buckets());
+        past_cache_ = context_.options.past_cache.value_or(!fits_cache());
         try {
             reader_.locate();
         } catch (const std::exception& error) {
@@ -99,9 +98,7 @@ class Gather final : public SyncStrategy {
         if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
         for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b);
-        const double ms = ms_since(start);
-        times.load += std::max(0.0, ms - times.gather);
-        if (!status.failed) cache_path_.took(ms);
+        times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
     const Ledger& ledger() const override { return ledger_; }
@@ -163,7 +160,7 @@ class Gather final : public SyncStrategy {
             orders_.clear();
             for (std::size_t i = first; i < reader_.end(b); ++i)
                 orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, reader_.row_bytes(i)});
-            reader_.run(orders_, cache_path_.past(), exchange_.mine(), deadline);
+            reader_.run(orders_, past_cache_, exchange_.mine(), deadline);
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
             status.fail("gather", fmt::format("rank {}", context_.world.rank()), static_cast<int>(b),
@@ -188,7 +185,7 @@ class Gather final : public SyncStrategy {
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t slots_;
-    CachePath cache_path_;
+    bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;
     std::vector<ShardReader::Order> orders_;  // scratch
 };

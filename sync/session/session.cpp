@@ -61,13 +61,18 @@ Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& 
       device_(shared_device(*world_, source_)),
       options_(choose(options, device_)),
       setup_(make_setup(*world_, source_, engines_, options_)),
-      tuning_(setup_.quantized.empty() && device_.type == DeviceType::cpu
-                  ? tune(*world_, setup_.plan, engines_, traits(options.mode).cost_model, options, options_)
-                  : Tuning{}),
+      tuner_(device_.type == DeviceType::cpu
+                 ? std::optional<Tuner>(std::in_place, *world_, source_, setup_.plan, engines_,
+                                        traits(options.mode).cost_model, !setup_.quantized.empty(), options,
+                                        options_)
+                 : std::nullopt),
       half_range_(setup_.plan),
       quantizer_(*world_, source_, setup_.quantized, setup_.local),
-      strategy_(make_strategy(
-          {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_})) {}
+      strategy_(make_strategy(context())) {}
+
+SyncContext Session::context() {
+    return {*world_, source_, setup_.plan, setup_.local, engines_, options_, quantizer_, device_};
+}
 
 Session::Session(std::shared_ptr<comm::Communicator> world, const WeightSource& source,
                  std::unique_ptr<engine::Engine> engine, const SessionOptions& options)
@@ -98,7 +103,7 @@ SyncReport Session::push(std::int64_t version) {
         // An engine that could not be told to resume has the version all the same.
         const bool decided = error.phase() == kResume;
         decided ? state_.commit() : state_.abort();
-        strategy_->finish(version, decided);
+        if (strategy_) strategy_->finish(version, decided);  // none: the next push makes it
         throw;
     } catch (const std::exception& error) {  // the ranks cannot agree any more
         state_.lose();
@@ -112,23 +117,31 @@ SyncReport Session::push(std::int64_t version) {
     strategy_->finish(version, true);
     strategy_->describe(report);
     report.phase_ms.finish = ms_since(resumed);
-    if (tuning_.prediction) {
-        report.predicted_ms = tuning_.prediction->total_ms;
-        report.predicted_prepare_ms = tuning_.prediction->prepare_ms;
+    if (!tuner_) return report;
+    tuner_->pushed(report.phase_ms.prepare, report.total_ms);
+    if (const auto& prediction = tuning().prediction) {
+        report.predicted_ms = prediction->total_ms;
+        report.predicted_prepare_ms = prediction->prepare_ms;
     }
     return report;
 }
 
 std::size_t Session::bytes() const {
-    SyncReport report;
-    strategy_->describe(report);
-    return report.bytes;
+    return setup_.plan.bytes();
 }
 
 Tensor Session::writable(std::size_t index) {
     const auto found = std::find(setup_.local.begin(), setup_.local.end(), static_cast<int>(index));
     enforce(found != setup_.local.end(), "the source has no tensor number {}", index);
     return strategy_->writable(static_cast<int>(found - setup_.local.begin()));
+}
+
+// To the machine as it is now.
+void Session::adapt() {
+    if (!tuner_ || !tuner_->look()) return;
+    strategy_.reset();  // its staging, before there is other
+    strategy_ = make_strategy(context());
+    tuner_->attached();
 }
 
 // The engines still generate.
@@ -144,6 +157,7 @@ void Session::prepare_ahead(const std::string& what, SyncReport& report) {
     } catch (const std::exception& error) {
         status.fail("prepare", fmt::format("rank {}", world_->rank()), -1, error.what());
     }
+    adapt();
     if (!quantizer_.empty()) quantizer_.agree_on_scales(*world_);
     strategy_->prepare(status, deadline);
     throw_on_any_failure(*world_, status, what);

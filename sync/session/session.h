@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,11 +72,13 @@ class Session {
     // What a push brings, in the engines' weights: SyncReport::bytes.
     std::size_t bytes() const;
     // The bucket size and depth, who chose them, and the predicted times.
-    const Tuning& tuning() const { return tuning_; }
+    const Tuning& tuning() const { return tuner_ ? tuner_->tuning() : untuned_; }
     State state() const { return state_.state(); }
     std::int64_t version() const { return state_.version(); }  // committed last; 0: none
 
   private:
+    SyncContext context();
+    void adapt();
     void prepare_ahead(const std::string& what, SyncReport& report);
     void update_engines(PushProtocol& protocol, std::int64_t version, PushStatus& status, SyncReport& report);
     void commit_ahead(std::int64_t version, PushStatus& status);
@@ -90,7 +93,8 @@ class Session {
     const Device device_;  // of this rank's shards
     SessionOptions options_;
     Setup setup_;
-    Tuning tuning_;
+    const Tuning untuned_;
+    std::optional<Tuner> tuner_;  // none: a GPU's weights
     const HalfRange half_range_;
     Quantizer quantizer_;
     std::unique_ptr<SyncStrategy> strategy_;

@@ -32,6 +32,7 @@ Costs costs(double overhead_us, double cached, double streamed, double both_shar
     result.both = {overhead_us * 1e-3 * both_share, cached / both_share, streamed / both_share};
     result.lockstep = result.both;
     result.hash_gbps = 40;
+    result.copy_gbps = 20;
     result.fixed_ms = 0.1;
     result.cache_bytes = 32 * kMib;
     return result;
@@ -210,6 +211,7 @@ TEST(Costs, ComeBackFromJsonBitForBit) {
         for (Stage* stage : {&costs.fill, &costs.load, &costs.both, &costs.lockstep})
             *stage = {any(random), any(random), any(random)};
         costs.hash_gbps = any(random);
+        costs.copy_gbps = any(random);
         costs.fixed_ms = any(random);
         const nlohmann::json text = to_json(costs);
         const Costs back = costs_from_json(nlohmann::json::parse(text.dump()));
@@ -260,8 +262,8 @@ TEST_F(StoreTest, KeepsEachKeysCostsForAWeek) {
 
 TEST_F(StoreTest, TakesADamagedFileForNone) {
     std::filesystem::create_directories(file().parent_path());
-    for (const char* text : {"", "{", "[]", R"({"format": 2})", R"({"format": 1, "entries": {"a": {}}})",
-                             R"({"format": 2, "entries": {"a": {"fill": 3}}})"}) {
+    for (const char* text : {"", "{", "[]", R"({"format": 3})", R"({"format": 2, "entries": {"a": {}}})",
+                             R"({"format": 3, "entries": {"a": {"fill": 3}}})"}) {
         std::ofstream(file()) << text;
         EXPECT_FALSE(stored_costs(file(), "a", 10)) << text;
         store_costs(file(), "a", shared_cores());

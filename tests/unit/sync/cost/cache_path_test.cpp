@@ -1,4 +1,4 @@
-#include "sync/gather/cache_path.h"
+#include "sync/cost/cache_path.h"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@ namespace {
 using Ms = std::array<double, 2>;  // through the cache, past it
 
 // The ways of so many pushes on a machine where they take so long.
-std::vector<bool> pushes(CachePath& path, int count, const Ms& ms) {
+std::vector<bool> pushes(CachePath& path, int count, const Ms& ms, Cores cores = Cores::unknown) {
     std::vector<bool> past;
     for (int i = 0; i < count; ++i) {
-        past.push_back(path.past());
-        path.took(ms[path.past() ? 1 : 0]);
+        past.push_back(path.past(cores));
+        path.took(cores, ms[path.past(cores) ? 1 : 0]);
     }
     return past;
 }
@@ -33,6 +33,21 @@ TEST(CachePath, CoresThatPartAreNoticedByTheNextPush) {
     CachePath path(false, true);
     pushes(path, 4, {25, 27});
     EXPECT_EQ(pushes(path, 3, {55, 28}), (std::vector<bool>{false, true, true}));
+}
+
+// Apart, the machine copies faster: past the cache takes less than through it took before, or less than past it did.
+TEST(CachePath, EachStateRemembersItsOwn) {
+    constexpr Ms kShared = {78, 90}, kApart = {79, 56};
+    CachePath path(false, true);
+    pushes(path, 4, kShared, Cores::share_cache);
+    EXPECT_EQ(pushes(path, 4, kApart, Cores::apart), (std::vector<bool>{false, true, true, true}));
+    EXPECT_EQ(pushes(path, 2, kShared, Cores::share_cache), (std::vector<bool>{false, false}));
+    EXPECT_EQ(pushes(path, 2, kApart, Cores::apart), (std::vector<bool>{true, true}));
+    CachePath told(false, true);
+    told.begin(Cores::apart, true);
+    EXPECT_EQ(pushes(told, 3, kApart, Cores::apart), (std::vector<bool>{true, false, true}));
+    told.begin(Cores::apart, false);
+    EXPECT_TRUE(told.past(Cores::apart)) << "what was tried counts for more";
 }
 
 TEST(CachePath, WhereOneWayWillDoItStays) {

@@ -1,0 +1,39 @@
+// Whether staging is written through the last-level cache, from which the engine then reads it, or past it. Through is
+// faster where writer and reader share that cache and takes twice as long where they do not, and a virtual machine whose
+// cores move knows one state in one minute and the other in the next (cores.h). So each push goes the way that took less
+// time when it was last tried in the state of now; the second push in a state tries the other way. Bits do not depend on it.
+#pragma once
+
+#include <array>
+
+#include "sync/cost/cores.h"
+
+namespace tandem::sync {
+
+class CachePath {
+  public:
+    // `past`: how to begin in a state. `both`: false where only that will do, as for staging that no cache holds.
+    CachePath(bool past, bool both) : both_(both) { ways_.fill({past, {}}); }
+
+    void begin(Cores cores, bool past) {
+        if (both_ && ways_[index(cores)].took_ms == std::array<double, 2>{}) ways_[index(cores)].past = past;
+    }
+    bool past(Cores cores) const { return ways_[index(cores)].past; }
+    // A push went this way, in so many milliseconds.
+    void took(Cores cores, double ms) {
+        Way& way = ways_[index(cores)];
+        way.took_ms[way.past ? 1 : 0] = ms;
+        if (both_ && way.took_ms[way.past ? 0 : 1] < ms) way.past = !way.past;
+    }
+
+  private:
+    struct Way {
+        bool past = false;
+        std::array<double, 2> took_ms{};  // [past]; 0: not tried
+    };
+    static std::size_t index(Cores cores) { return static_cast<std::size_t>(cores); }
+    bool both_;
+    std::array<Way, kCoresStates> ways_;
+};
+
+}  // namespace tandem::sync
