@@ -73,6 +73,7 @@ class Run {
             lights_.push_back(light.measure_ms());
             const std::uint64_t before = allocations();
             reports_.push_back(push(options_.changed));
+            cores_.push_back(session_.tuning().cores);
             allocated_ += allocations() - before;
             done(i + 2, "");
         }
@@ -84,6 +85,12 @@ class Run {
         const SyncReport& last = reports_.back();
         const double median = quantile(totals(), 0.5);
         const double light = quantile(lights_, 0.5);
+        std::vector<double> ratios,
+            prepared_ratios;  // each to the copy right before it: the machine's rate changes
+        for (std::size_t i = 0; i < reports_.size(); ++i) {
+            ratios.push_back(reports_[i].total_ms / lights_[i]);
+            prepared_ratios.push_back((reports_[i].total_ms + reports_[i].phase_ms.prepare) / lights_[i]);
+        }
         const nlohmann::json phases = phase_medians(reports_);
         const auto gigabytes_per_s = [&](double ms) { return static_cast<double>(last.bytes) / ms * 1e-6; };
         nlohmann::json result{{"bytes", last.bytes},
@@ -100,17 +107,41 @@ class Run {
                               {"copy_gbps", gigabytes_per_s(light)},
                               {"speed_of_light_ms", light},
                               {"speed_of_light_min_ms", quantile(lights_, 0.0)},
-                              {"speed_of_light_ratio", median / light},
-                              {"prepared_ratio", (median + phases.at("prepare").get<double>()) / light},
+                              {"lights_ms", lights_},
+                              {"speed_of_light_ratio", quantile(ratios, 0.5)},
+                              {"prepared_ratio", quantile(prepared_ratios, 0.5)},
                               {"staging_peak_bytes", memory_stats("staging").peak_bytes},
                               {"staging_cap_bytes", staging_cap(last)},
                               {"steady_state_allocations", allocated_},
                               {"verified", verified_}};
         result.update(to_json(session_.tuning()));
+        result["by_cores"] = by_cores(ratios);
         return result;
     }
 
   private:
+    // The timed syncs, by what the machine was like at each.
+    nlohmann::json by_cores(const std::vector<double>& ratios) const {
+        nlohmann::json result = nlohmann::json::object();
+        for (const Cores cores : {Cores::unknown, Cores::share_cache, Cores::apart}) {
+            std::vector<double> ms, lights, mine;
+            for (std::size_t i = 0; i < cores_.size(); ++i) {
+                if (cores_[i] != cores) continue;
+                ms.push_back(reports_[i].total_ms);
+                lights.push_back(lights_[i]);
+                mine.push_back(ratios[i]);
+            }
+            if (ms.empty()) continue;
+            const double light = quantile(lights, 0.5);
+            result[std::string(cores_name(cores))] = {
+                {"syncs", ms.size()},
+                {"median_ms", quantile(ms, 0.5)},
+                {"copy_gbps", static_cast<double>(reports_.back().bytes) / light * 1e-6},
+                {"speed_of_light_ratio", quantile(mine, 0.5)}};
+        }
+        return result;
+    }
+
     static SessionOptions make_options(const BenchOptions& options, std::size_t bucket_bytes, int depth,
                                        bool first) {
         SessionOptions result;
@@ -150,6 +181,7 @@ class Run {
     SyncReport last_;
     std::vector<SyncReport> reports_;
     std::vector<double> lights_;
+    std::vector<Cores> cores_;
     std::uint64_t allocated_ = 0;
     bool verified_ = false;
 };

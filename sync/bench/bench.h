@@ -15,7 +15,8 @@ namespace tandem::sync {
 
 // Collective. `connect` gives rank 0 fresh handles of the engine ranks. Returns the result on rank 0, null on
 // the others. Fields: bytes, median_ms, p95_ms, totals_ms (pause to resume), phase_ms (medians; strategy/report.h), gbps,
-// copy_gbps, speed_of_light_ms, speed_of_light_ratio, prepared_ratio (prepare counted too),
+// copy_gbps, speed_of_light_ms, lights_ms, speed_of_light_ratio (median of each sync's to the copy before it),
+// prepared_ratio (prepare counted too), machine (sync/cost/tune.h), by_cores {share a cache | apart | unknown: …},
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
 // depth, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,
 // mode, hardware, …; with a sweep: sweep [{bucket_bytes, depth, median_ms, speed_of_light_ratio, push_ms,

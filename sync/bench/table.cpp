@@ -13,6 +13,30 @@ std::string row(const std::string& name, const std::string& value, const std::st
     return fmt::format("  {:<18}{:>12}   {}\n", name, value, note);
 }
 
+// Whether its cores share a cache, what it copied then, and what that made of the syncs.
+std::string machine_rows(const nlohmann::json& r) {
+    const nlohmann::json& machine = r.at("machine");
+    std::string note = "when last seen";
+    if (const double ns = machine.at("core_ns").get<double>(); ns > 0)
+        note = fmt::format("a line takes {:.0f} ns between them", ns);
+    if (r.contains("calibration")) {
+        const nlohmann::json& costs = r.at("calibration");
+        note += fmt::format("; calibrated {} s ago at {:.1f} GB/s", costs.at("age_s").get<std::int64_t>(),
+                            costs.at("copy_gbps").get<double>());
+    }
+    const int again = machine.at("measured_again").get<int>(),
+              changed = machine.at("buckets_changed").get<int>();
+    if (again + changed > 0) note += fmt::format("; again {} x, other buckets {} x", again, changed);
+    std::string text = row("cores", machine.at("cores").get<std::string>(), note);
+    if (r.at("by_cores").size() < 2) return text;
+    for (const auto& [cores, part] : r.at("by_cores").items()) {
+        text += row("  " + cores, fmt::format("{:.2f} x", part.at("speed_of_light_ratio").get<double>()),
+                    fmt::format("{} syncs, {:.2f} ms at {:.1f} GB/s", part.at("syncs").get<int>(),
+                                part.at("median_ms").get<double>(), part.at("copy_gbps").get<double>()));
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string bench_table(const nlohmann::json& r) {
@@ -40,6 +64,7 @@ std::string bench_table(const nlohmann::json& r) {
                                 100 * (predicted / r.at("median_ms").get<double>() - 1),
                                 r.at("chosen_by").get<std::string>()));
     }
+    if (r.contains("machine")) text += machine_rows(r);
     text += row("moved", mib(r.at("bytes_moved")), "from the trainer's memory to the engine's");
     text += row("prepare", ms(phase.at("prepare")), "before the pause");
     text += row("pause", ms(phase.at("pause")), "engine stopped, version opened");

@@ -233,38 +233,49 @@ class Calibration {
         }
     }
 
-    double hash() {
+    // Milliseconds from the first rank's start to the last one's end, on the clock that all processes share: ranks that
+    // work one after the other would each see the whole machine's rate.
+    template <typename Work>
+    double together_ms(const Work& work) {
         world_.barrier();
-        const auto start = Clock::now();
-        for (std::size_t done = 0; done < hashed_bytes(); done += kHashPiece) {
-            ops::CopyItem item = next_source(kHashPiece);
-            item.to = {nullptr, kHashPiece};
-            item.to_stride = item.to.bytes;
-            ops::copy_checksum(item);
-        }
-        world_.barrier();
-        return ms_since(start);
+        const auto now = [] { return std::int64_t{Clock::now().time_since_epoch().count()}; };
+        std::int64_t start = now();
+        work();
+        std::int64_t end = now();
+        world_.all_reduce({reinterpret_cast<std::byte*>(&start), sizeof(start)}, DType::int64,
+                          comm::ReduceOp::min);
+        world_.all_reduce({reinterpret_cast<std::byte*>(&end), sizeof(end)}, DType::int64,
+                          comm::ReduceOp::max);
+        return static_cast<double>(end - start) * 1e-6;
     }
 
-    // Into staging, over and over: past the cache that is to memory. From rendezvous to rendezvous: ranks that copy one
-    // after the other would each see the whole machine's rate.
+    double hash() {
+        return together_ms([&] {
+            for (std::size_t done = 0; done < hashed_bytes(); done += kHashPiece) {
+                ops::CopyItem item = next_source(kHashPiece);
+                item.to = {nullptr, kHashPiece};
+                item.to_stride = item.to.bytes;
+                ops::copy_checksum(item);
+            }
+        });
+    }
+
+    // Into staging, over and over: past the cache that is to memory.
     double copy() {
-        world_.barrier();
-        const auto start = Clock::now();
-        Stream here = Stream::make_inline();
-        const std::size_t lane = staging_.memory().bytes / ranks() / kHashPiece * kHashPiece;
-        for (std::size_t done = 0; done < hashed_bytes() && lane > 0;) {
-            ops::CopyItem item;
-            item.from = next_source(kHashPiece).from;
-            item.from.bytes = std::min({item.from.bytes, kHashPiece, hashed_bytes() - done});
-            item.to = staging_.memory().subspan(
-                static_cast<std::size_t>(world_.rank()) * lane + done % lane / kHashPiece * kHashPiece,
-                item.from.bytes);
-            done += item.from.bytes;
-            ops::batched_copy(here, {&item, 1});
-        }
-        world_.barrier();
-        return ms_since(start);
+        return together_ms([&] {
+            Stream here = Stream::make_inline();
+            const std::size_t lane = staging_.memory().bytes / ranks() / kHashPiece * kHashPiece;
+            const std::size_t mine = static_cast<std::size_t>(world_.rank()) * lane;
+            for (std::size_t done = 0; done < hashed_bytes() && lane > 0;) {
+                ops::CopyItem item;
+                item.from = next_source(kHashPiece).from;
+                item.from.bytes = std::min({item.from.bytes, kHashPiece, hashed_bytes() - done});
+                item.to =
+                    staging_.memory().subspan(mine + done % lane / kHashPiece * kHashPiece, item.from.bytes);
+                done += item.from.bytes;
+                ops::batched_copy(here, {&item, 1});
+            }
+        });
     }
 
     // A question and its answer, of all engines one after the other.
