@@ -1,8 +1,8 @@
-// Decode speed of the embedded engine at SmolLM2-135M's shapes, random weights, batch 1 and 32, fp32 and
-// bf16. One decode step must read every weight once, so the speed of light at batch 1 is weight bytes / read
-// rate, both of this run. With --sampling: what choosing tokens and their log-probs takes from the tokens a
-// second, bf16, batch 64, the ways in turns.
-//   engine_bench [--threads N] [--layers N] [--sampling] [--json]
+// Decode speed of the embedded engine at SmolLM2-135M's shapes, random weights, batch 1, 16 and 64, fp32 and
+// bf16. The speed of light of a step: its products at the rate of large ones, or every weight read once,
+// whichever takes longer, and then the sequences' pages read once; all rates of this run. With --sampling: what
+// choosing tokens and their log-probs takes from the tokens a second, bf16, batch 64, the ways in turns.
+//   engine_bench [--threads N] [--layers N] [--dtype NAME] [--sampling] [--json]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +21,7 @@
 namespace tandem::engine {
 namespace {
 
+constexpr std::size_t kBatches[] = {1, 16, 64};
 constexpr std::int64_t kPromptTokens = 64;
 constexpr int kSteps = 24;  // a measurement; the median counts
 
@@ -103,6 +104,32 @@ double read_rate(const ModelWeights& weights, int threads) {
     return static_cast<double>(weight_bytes(weights)) / seconds;
 }
 
+// FLOP a second of products as large as the caches like.
+double product_rate(DType dtype, int threads) {
+    constexpr std::int64_t kSide = 1024;
+    Stream stream = Stream::make_inline();
+    const Tensor x = Tensor::zeros({kSide, kSide}, dtype, "bench");
+    const Tensor weight = Tensor::zeros({kSide, kSide}, dtype, "bench");
+    const Tensor y = Tensor::zeros({kSide, kSide}, DType::float32, "bench");
+    const auto body = [&] { ops::linear(stream, x, weight, y); };
+    body();
+    return 2.0 * kSide * kSide * kSide / median_seconds(9, threads, body);
+}
+
+struct Rates {
+    double read, product;  // bytes and FLOP a second
+};
+
+double light_seconds(const ModelWeights& weights, const model::ModelConfig& config, DType dtype,
+                     std::size_t batch, const Rates& rates) {
+    const auto rows = static_cast<double>(batch);
+    const auto bytes = static_cast<double>(weight_bytes(weights));
+    const double flop = 2.0 * rows * bytes / static_cast<double>(dtype_size(dtype));
+    const auto page_bytes =
+        static_cast<double>(KvCache::bytes_per_token(config, dtype)) * (kPromptTokens + kSteps / 2) * rows;
+    return std::max(flop / rates.product, bytes / rates.read) + page_bytes / rates.read;
+}
+
 // Sequences with a prompt in the cache, and the step that decodes their next tokens.
 struct Batch {
     Batch(KvCache& pages, std::size_t size, std::int64_t steps) : cache(pages), sequences(size) {
@@ -153,27 +180,29 @@ nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
     Stream stream = Stream::make_compute({});
     ModelWeights weights(config, dtype, stream);
     fill(weights);
-    KvCache cache(config, dtype, 32 * 96 + 160, 16);
+    KvCache cache(config, dtype, 64 * 96 + 160, 16);
     Decoder decoder(config, weights, cache, stream);
-    const double rate = read_rate(weights, threads);
-    const double bound = rate / static_cast<double>(weight_bytes(weights));
+    const Rates rates{read_rate(weights, threads), product_rate(dtype, threads)};
     nlohmann::json rows = nlohmann::json::array();
-    for (const std::size_t batch : {std::size_t{1}, std::size_t{32}}) {
+    for (const std::size_t batch : kBatches) {
         const double seconds = decode_seconds(decoder, cache, batch);
+        const double light = light_seconds(weights, config, dtype, batch, rates);
         const double tokens = static_cast<double>(batch) / seconds;
-        nlohmann::json row = {
-            {"dtype", dtype_name(dtype)},  {"batch", batch},
-            {"threads", threads},          {"weight_mb", static_cast<double>(weight_bytes(weights)) / 1e6},
-            {"read_gb_per_s", rate / 1e9}, {"step_ms", seconds * 1e3},
-            {"tokens_per_s", tokens}};
-        if (batch == 1) row["speed_of_light_tokens_per_s"] = bound;
-        if (batch == 1) row["ratio_to_speed_of_light"] = bound / tokens;
-        rows.push_back(row);
-        std::fprintf(stderr, "%-9s batch %2zu  %8.2f ms a step  %8.1f tokens/s",
-                     std::string(dtype_name(dtype)).c_str(), batch, seconds * 1e3, tokens);
-        if (batch == 1)
-            std::fprintf(stderr, "  (bound %.1f at %.1f GB/s: %.2fx)", bound, rate / 1e9, bound / tokens);
-        std::fprintf(stderr, "\n");
+        rows.push_back({{"dtype", dtype_name(dtype)},
+                        {"batch", batch},
+                        {"threads", threads},
+                        {"weight_mb", static_cast<double>(weight_bytes(weights)) / 1e6},
+                        {"read_gb_per_s", rates.read / 1e9},
+                        {"product_gflop_per_s", rates.product / 1e9},
+                        {"step_ms", seconds * 1e3},
+                        {"tokens_per_s", tokens},
+                        {"speed_of_light_ms", light * 1e3},
+                        {"ratio_to_speed_of_light", seconds / light}});
+        std::fprintf(stderr,
+                     "%-9s batch %2zu  %8.2f ms a step  %8.1f tokens/s  (light %.2f ms at %.1f GB/s and %.0f "
+                     "GFLOP/s: %.2fx)\n",
+                     std::string(dtype_name(dtype)).c_str(), batch, seconds * 1e3, tokens, light * 1e3,
+                     rates.read / 1e9, rates.product / 1e9, seconds / light);
     }
     return rows;
 }
@@ -243,9 +272,12 @@ int main(int argc, char** argv) {
     CLI::App app("Decode speed of the embedded engine, SmolLM2-135M shapes", "engine_bench");
     int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     std::int64_t layers = 30;
+    std::string only;
     bool json = false, sampling = false;
     app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
     app.add_option("--layers", layers)->check(CLI::Range(1, 30))->capture_default_str();
+    app.add_option("--dtype", only, "float32 or bfloat16; both if not given")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
     app.add_flag("--sampling", sampling, "Greedy, temperature 1, with and without log-probs");
     app.add_flag("--json", json);
     CLI11_PARSE(app, argc, argv);
@@ -258,6 +290,7 @@ int main(int argc, char** argv) {
         all = tandem::engine::measure_sampling(layers, threads);
     } else {
         for (const tandem::DType dtype : {tandem::DType::float32, tandem::DType::bfloat16}) {
+            if (!only.empty() && only != tandem::dtype_name(dtype)) continue;
             for (const auto& row : tandem::engine::measure(dtype, layers, threads)) all.push_back(row);
         }
     }
