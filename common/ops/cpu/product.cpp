@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "common/ops/cpu/lines.h"
@@ -20,8 +19,7 @@ std::size_t bytes_of(std::int64_t elements, DType dtype) {
 
 // A thread's memory between its products.
 struct Scratch {
-    Lines chunk, sums, wide, bias;
-    Lines padded, padded_last;  // of the thread that shares the pieces out
+    Lines chunk, sums, wide, bias, padded;
 };
 
 Scratch& scratch() {
@@ -29,25 +27,22 @@ Scratch& scratch() {
     return instance;
 }
 
-// The blocks of all rows for the chunks of one width, and the last block's rows of a, padded with zero rows.
-struct RowCut {
-    RowCut(RowBlocks& row_blocks, const PlainProduct& p, Lines& room)
-        : sizes(row_blocks), blocks(row_blocks.cut(p.m)) {
-        const RowBlock& end = blocks.back();
-        if (end.used == end.rows) return;
-        const std::size_t all = bytes_of(end.rows * p.k, p.input), used = bytes_of(end.used * p.k, p.input);
-        room.reserve(all);
-        std::memcpy(room.data(), p.a + bytes_of(end.begin * p.k, p.input), used);
-        std::memset(room.data() + used, 0, all - used);
-        padded = room.data();
-    }
-    const std::byte* a(const RowBlock& block, const PlainProduct& p) const {
-        return block.used < block.rows ? padded : p.a + bytes_of(block.begin * p.k, p.input);
-    }
-    RowBlocks& sizes;
-    std::vector<RowBlock> blocks;
-    const std::byte* padded = nullptr;
+// Some rows of one chunk of columns.
+struct Piece {
+    std::int64_t chunk, first_row, rows;
 };
+
+// The block's rows of a; a last block is padded with zero rows in the thread's memory.
+const std::byte* left_side(const PlainProduct& p, std::int64_t first_row, const RowBlock& block) {
+    const std::byte* const from = p.a + bytes_of((first_row + block.begin) * p.k, p.input);
+    if (block.used == block.rows) return from;
+    const std::size_t all = bytes_of(block.rows * p.k, p.input), used = bytes_of(block.used * p.k, p.input);
+    Lines& room = scratch().padded;
+    room.reserve(all);
+    std::memcpy(room.data(), from, used);
+    std::memset(room.data() + used, 0, all - used);
+    return room.data();
+}
 
 TANDEM_CLONES void add_into(float* sums, const float* more, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) sums[i] += more[i];
@@ -95,11 +90,11 @@ const std::byte* right_side(const ProductLibrary& library, const ProductPlan& pl
     return scratch().chunk.data();
 }
 
-// One chunk of columns, some blocks of rows.
 void run_piece(const ProductLibrary& library, const ProductPlan& plan, const PlainProduct& p,
-               const RowCut& cut, std::int64_t chunk, std::size_t first_block, std::size_t end_block) {
-    const std::int64_t first = plan.begin(chunk), count = plan.columns(chunk);
-    const std::byte* const b = right_side(library, plan, p, chunk);
+               const Piece& piece) {
+    const std::int64_t first = plan.begin(piece.chunk), count = plan.columns(piece.chunk);
+    RowBlocks& row_blocks = plan.blocks(piece.chunk);
+    const std::byte* const b = right_side(library, plan, p, piece.chunk);
     const float* const bias = bias_of(p, first, count);
     Scratch& own = scratch();
     own.sums.reserve(bytes_of(RowBlocks::kSizes.front() * count, DType::float32));
@@ -108,24 +103,40 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
     auto* const wide = reinterpret_cast<float*>(own.wide.data());
     const bool in_place = count == p.n && p.output == DType::float32 && !p.accumulate && bias == nullptr;
     ProductKernel* kernel = nullptr;
-    for (std::size_t i = first_block; i < end_block; ++i) {
-        const RowBlock& block = cut.blocks[i];
-        if (i == first_block || block.rows != cut.blocks[i - 1].rows) kernel = &cut.sizes.kernel(block.rows);
+    std::int64_t kernel_rows = 0;
+    for (const RowBlock& block : row_blocks.cut(piece.rows)) {
+        const std::int64_t row = piece.first_row + block.begin;
+        if (block.rows != kernel_rows) kernel = &row_blocks.kernel(block.rows);
+        kernel_rows = block.rows;
+        const std::byte* const a = left_side(p, piece.first_row, block);
         if (in_place && block.used == block.rows) {
-            kernel->run(cut.a(block, p), b, p.c + bytes_of(block.begin * p.n, p.output));
+            kernel->run(a, b, p.c + bytes_of(row * p.n, p.output));
             continue;
         }
-        kernel->run(cut.a(block, p), b, own.sums.data());
-        for (std::int64_t row = 0; row < block.used; ++row)
-            finish(p, block.begin + row, first, count, sums + row * count, bias, wide);
+        kernel->run(a, b, own.sums.data());
+        for (std::int64_t i = 0; i < block.used; ++i)
+            finish(p, row + i, first, count, sums + i * count, bias, wide);
     }
 }
 
-// The number of groups of row blocks. Each packs its chunk again, so there are several only if threads would
-// idle.
-std::int64_t row_groups(const ProductPlan& plan, std::int64_t blocks, int threads) {
-    if (plan.chunks % threads == 0 || plan.chunks >= 4 * threads) return 1;
-    return std::min<std::int64_t>(blocks, threads);
+// Chunks as whole as the threads allow: those of a last round, too few for all threads, are cut by rows, too.
+// Whoever has a part of a chunk reads and packs all of it.
+std::vector<Piece> cut_pieces(const ProductPlan& plan, const PlainProduct& p) {
+    const std::int64_t whole = plan.chunks - plan.chunks % p.threads;
+    const std::int64_t block =
+        p.m >= RowBlocks::kSizes[0] * p.threads ? RowBlocks::kSizes[0] : RowBlocks::kSizes[1];
+    const std::int64_t blocks = (p.m + block - 1) / block;
+    const std::int64_t groups = std::min<std::int64_t>(blocks, p.threads);
+    std::vector<Piece> pieces;
+    for (std::int64_t chunk = 0; chunk < whole; ++chunk) pieces.push_back({chunk, 0, p.m});
+    for (std::int64_t chunk = whole; chunk < plan.chunks; ++chunk) {
+        for (std::int64_t group = 0; group < groups; ++group) {
+            const std::int64_t begin = blocks * group / groups * block;
+            const std::int64_t end = std::min(p.m, blocks * (group + 1) / groups * block);
+            pieces.push_back({chunk, begin, end - begin});
+        }
+    }
+    return pieces;
 }
 
 }  // namespace
@@ -133,20 +144,9 @@ std::int64_t row_groups(const ProductPlan& plan, std::int64_t blocks, int thread
 bool multiply(const ProductLibrary& library, const PlainProduct& p) {
     const ProductPlan& plan = product_plan(library, p.n, p.k, p.input, p.layout);
     if (!plan.supported()) return false;
-    const RowCut whole(*plan.whole, p, scratch().padded);
-    std::optional<RowCut> last;
-    if (plan.last) last.emplace(*plan.last, p, scratch().padded_last);
-    const auto most_blocks =
-        static_cast<std::int64_t>(std::max(whole.blocks.size(), last ? last->blocks.size() : 0));
-    const std::int64_t groups = row_groups(plan, most_blocks, p.threads);
-    parallel_for(plan.chunks * groups, p.threads, [&](std::int64_t item) {
-        const std::int64_t chunk = item / groups;
-        const RowCut& cut = last && chunk + 1 == plan.chunks ? *last : whole;
-        const auto part = [&](std::int64_t group) {
-            return cut.blocks.size() * static_cast<std::size_t>(group) / static_cast<std::size_t>(groups);
-        };
-        const std::int64_t group = item % groups;
-        run_piece(library, plan, p, cut, chunk, part(group), part(group + 1));
+    const std::vector<Piece> pieces = cut_pieces(plan, p);
+    parallel_for(static_cast<std::int64_t>(pieces.size()), p.threads, [&](std::int64_t item) {
+        run_piece(library, plan, p, pieces[static_cast<std::size_t>(item)]);
     });
     return true;
 }

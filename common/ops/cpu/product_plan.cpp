@@ -11,13 +11,16 @@ namespace {
 constexpr std::int64_t kChunkBytes = 1 << 20;  // of b: it stays in a core's cache while rows pass
 constexpr std::int64_t kMostColumns = 1024;    // or a block of c would not fit beside it
 constexpr std::int64_t kColumns = 64;          // a chunk is a multiple of: what the kernels take at a time
+constexpr std::int64_t kFewestChunks = 2;      // of more columns than that: a thread each
 
-// Chunks of about one width.
+// Chunks of one width, and what is left of n: narrow, where it cannot be nothing, so that few threads have
+// about the same to do.
 std::int64_t chunk_width(std::int64_t n, std::int64_t k, DType dtype) {
     const std::int64_t fit = kChunkBytes / (k * static_cast<std::int64_t>(dtype_size(dtype)));
-    const std::int64_t most = std::clamp(fit / kColumns * kColumns, kColumns, kMostColumns);
-    const std::int64_t count = (n + most - 1) / most;
-    return std::min(n, round_up((n + count - 1) / count, kColumns));
+    const std::int64_t most = std::clamp(fit, kColumns, kMostColumns) / kColumns;
+    const std::int64_t units = (n + kColumns - 1) / kColumns;
+    const std::int64_t count = std::max((units + most - 1) / most, std::min(units, kFewestChunks));
+    return std::min(n, units / count * kColumns);
 }
 
 ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
