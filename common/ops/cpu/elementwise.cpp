@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/ops/cpu/half.h"
+#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -39,6 +40,7 @@ namespace tandem::ops::cpu {
 namespace {
 
 constexpr std::int64_t kElementBlock = 4096;
+constexpr std::int64_t kAddBlock = 2048;
 
 TANDEM_CLONES void add_rows_loop(float* a, const float* b, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) a[i] += b[i];
@@ -88,16 +90,14 @@ void cast(Stream& stream, const Tensor& from, Tensor to) {
 
 void add(Stream& stream, Tensor a, const Tensor& b) {
     stream.enqueue([a, b] {
-        std::array<float, kElementBlock> scratch_a;
-        std::array<float, kElementBlock> scratch_b;
-        const std::int64_t total = a.numel();
-        for (std::int64_t i = 0; i < total; i += kElementBlock) {
-            const std::int64_t count = std::min(kElementBlock, total - i);
+        detail::parallel_blocks(a.numel(), kAddBlock, [&](std::int64_t i, std::int64_t count) {
+            std::array<float, kAddBlock> scratch_a;
+            std::array<float, kAddBlock> scratch_b;
             float* sum = detail::begin_row(a, i, scratch_a.data());
             detail::read_row(a, i, count, scratch_a.data());
             add_rows_loop(sum, detail::read_row(b, i, count, scratch_b.data()), count);
             detail::finish_row(a, i, count, sum);
-        }
+        });
     });
 }
 

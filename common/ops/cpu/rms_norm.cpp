@@ -2,8 +2,10 @@
 #include "common/ops/rms_norm.h"
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
+#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 
@@ -54,17 +56,20 @@ void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, 
     const std::int64_t dim = x.dim(-1);
     const std::int64_t rows = x.numel() / dim;
     stream.enqueue([=] {
-        std::vector<float> scratch(static_cast<std::size_t>(3 * dim));
-        const float* w = detail::read_row(weight, 0, dim, scratch.data());
-        for (std::int64_t row = 0; row < rows; ++row) {
-            const float* in = detail::read_row(x, row * dim, dim, scratch.data() + dim);
-            float* out = detail::begin_row(y, row * dim, scratch.data() + 2 * dim);
-            const float mean = row_square_sum_loop(in, dim) / static_cast<float>(dim);
-            const float r = 1.0f / std::sqrt(mean + eps);
-            normalise_loop(in, w, r, out, dim);
-            detail::finish_row(y, row * dim, dim, out);
-            if (rstd.defined()) rstd.data<float>()[row] = r;
-        }
+        std::vector<float> wide(static_cast<std::size_t>(dim));
+        const float* w = detail::read_row(weight, 0, dim, wide.data());
+        detail::parallel_rows(rows, dim, [&](std::int64_t first, std::int64_t count) {
+            const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(2 * dim));
+            for (std::int64_t row = first; row < first + count; ++row) {
+                const float* in = detail::read_row(x, row * dim, dim, scratch.get());
+                float* out = detail::begin_row(y, row * dim, scratch.get() + dim);
+                const float mean = row_square_sum_loop(in, dim) / static_cast<float>(dim);
+                const float r = 1.0f / std::sqrt(mean + eps);
+                normalise_loop(in, w, r, out, dim);
+                detail::finish_row(y, row * dim, dim, out);
+                if (rstd.defined()) rstd.data<float>()[row] = r;
+            }
+        });
     });
 }
 

@@ -2,8 +2,10 @@
 #include "common/ops/rope.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
+#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
 #include "common/ops/rope_table.h"
@@ -27,20 +29,27 @@ void rotate(Stream& stream, const Tensor& x, std::span<const std::int32_t> posit
         const std::int64_t heads = x.dim(1);
         const std::int64_t dim = x.dim(2);
         const auto rows = table.rows(last + 1);
-        std::vector<float> scratch(static_cast<std::size_t>(dim * (heads + 1)));
-        for (std::size_t token = 0; token < at.size(); ++token) {
-            const float* row = rows->values.data() + at[token] * dim;
-            if (at[token] >= rows->positions) {
-                rows->fill(at[token], scratch.data() + heads * dim);
-                row = scratch.data() + heads * dim;
+        const auto rotate_token = [&](std::int64_t token, float* scratch) {
+            const std::int32_t position = at[static_cast<std::size_t>(token)];
+            const float* row = rows->values.data() + position * dim;
+            if (position >= rows->positions) {
+                rows->fill(position, scratch + heads * dim);
+                row = scratch + heads * dim;
             }
-            const std::int64_t offset = static_cast<std::int64_t>(token) * heads * dim;
-            float* values = detail::begin_row(x, offset, scratch.data());
+            const std::int64_t offset = token * heads * dim;
+            float* values = detail::begin_row(x, offset, scratch);
             detail::read_row(x, offset, heads * dim, values);
             for (std::int64_t h = 0; h < heads; ++h)
                 rotate_loop(values + h * dim, row, row + dim / 2, sign, dim / 2);
             detail::finish_row(x, offset, heads * dim, values);
-        }
+        };
+        const auto tokens = static_cast<std::int64_t>(at.size());
+        detail::parallel_rows(tokens, heads * dim, [&](std::int64_t first, std::int64_t count) {
+            const auto scratch =
+                std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(dim * (heads + 1)));
+            for (std::int64_t token = first; token < first + count; ++token)
+                rotate_token(token, scratch.get());
+        });
     });
 }
 

@@ -243,6 +243,34 @@ TEST(Matmul, ThreadsDoNotChangeTheRows) {
     ops::set_compute_threads(1);
 }
 
+// Whole chunks, a narrow rest, a last round cut by rows in blocks of 64 and of 16: for any number of threads.
+TEST(Matmul, PiecesOfAnyNumberOfThreadsAreTheWhole) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(9);
+    constexpr std::int64_t kRows = 300, k = 576;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        for (const std::int64_t n : {40, 100, 192, 576}) {
+            const Tensor weight = random_tensor(generator, {n, k}, dtype),
+                         bias = random_tensor(generator, {n}, dtype);
+            const Tensor x = random_tensor(generator, {kRows, k}, dtype), whole = zeros({kRows, n}, dtype);
+            ops::PackedWeight packed;
+            packed.pack(weight, "test");
+            ops::linear(stream, x, weight, bias, whole);
+            for (const int threads : {2, 3, 4, 7}) {
+                ops::set_compute_threads(threads);
+                for (const std::int64_t m : {1, 16, 33, 64, 100, 300}) {
+                    const Tensor plain = zeros({m, n}, dtype), from_packed = zeros({m, n}, dtype);
+                    ops::linear(stream, x.rows(0, m), weight, bias, plain);
+                    ops::linear(stream, x.rows(0, m), packed, bias, from_packed);
+                    testing::expect_same_bits(plain, whole.rows(0, m), "plain");
+                    testing::expect_same_bits(from_packed, whole.rows(0, m), "packed");
+                }
+                ops::set_compute_threads(1);
+            }
+        }
+    }
+}
+
 TEST(Matmul, PackedWeightIsOfTheTimeOfPacking) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(6);
