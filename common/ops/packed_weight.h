@@ -18,15 +18,19 @@ class PackedWeight {
     // Reads weight [out, in] now, blocking; later writes to it need another pack, which uses the same memory.
     // On a machine without a better layout nothing is copied, and matmuls read `weight` itself.
     void pack(const Tensor& weight, std::string_view tag);
+    // The same into memory of the caller's, of at least packed_bytes(weight) bytes, which outlives the copy.
+    void pack_into(const Tensor& weight, Span memory);
+    static std::size_t packed_bytes(const Tensor& weight);  // 0: no better layout
     // Drops the copy: matmuls read `weight` itself.
     void point(const Tensor& weight);
 
     const Tensor& weight() const { return weight_; }
-    Span packed() const { return packed_.span(); }  // empty: matmuls read weight()
+    Span packed() const { return packed_; }  // empty: matmuls read weight()
 
   private:
     Tensor weight_;
-    Buffer packed_;
+    Span packed_;
+    Buffer own_;  // behind packed_, unless that is the caller's
 };
 
 // y[tokens, out] = x[tokens, in] · weight^T [+ bias], as ops::linear of weight.weight(). The copy must live

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/align.h"
 #include "common/stopwatch.h"
 
 namespace tandem::engine {
@@ -26,11 +27,7 @@ ops::CopyItem copy_of_columns(const Tensor& from, std::int64_t first_column, con
 PackedWeights::PackedWeights(const ModelWeights& weights, Stream& stream, bool pack, int sum_parts)
     : weights_(weights), stream_(stream), pack_(pack), sum_parts_(sum_parts), layers_(weights.layers()) {}
 
-void PackedWeights::take(ops::PackedWeight& to, const Tensor& from) {
-    pack_ ? to.pack(from, kPackedTag) : to.point(from);
-}
-
-void PackedWeights::take_parts(std::vector<WeightPart>& to, const Tensor& from) {
+void PackedWeights::take_parts(std::vector<WeightPart>& to, const Tensor& from, Copies& copies) {
     const std::int64_t columns = from.dim(1), each = (columns + sum_parts_ - 1) / sum_parts_;
     to.resize(static_cast<std::size_t>((columns + each - 1) / each));
     std::vector<ops::CopyItem> items;
@@ -44,12 +41,29 @@ void PackedWeights::take_parts(std::vector<WeightPart>& to, const Tensor& from) 
     }
     ops::batched_copy(stream_, items);
     stream_.synchronize();
-    for (WeightPart& part : to) take(part.weight, part.columns);
+    for (WeightPart& part : to) copies.push_back({&part.weight, part.columns});
+}
+
+// All in one piece of memory, which huge pages can hold: the matrices of small models are smaller than a page.
+void PackedWeights::pack(const Copies& copies) {
+    constexpr std::size_t kAlign = 64;
+    const auto room_for = [](const Copy& copy) {
+        return round_up(ops::PackedWeight::packed_bytes(copy.from), kAlign);
+    };
+    std::size_t bytes = 0;
+    for (const Copy& copy : copies) bytes += room_for(copy);
+    if (memory_.bytes() != bytes) memory_ = Buffer(bytes, kPackedTag);
+    std::size_t at = 0;
+    for (const Copy& copy : copies) {
+        copy.to->pack_into(copy.from, memory_.span().subspan(at, room_for(copy)));
+        at += room_for(copy);
+    }
 }
 
 void PackedWeights::refresh() {
     if (contents_ == weights_.contents()) return;
     const Stopwatch stopwatch;
+    Copies copies;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         const LayerWeights& from = weights_.layer(i);
         for (std::size_t r = 0; r < model::kRoles; ++r) {
@@ -59,14 +73,19 @@ void PackedWeights::refresh() {
             std::vector<WeightPart>& to = layers_[i][role];
             const bool summed = role == model::Role::o || role == model::Role::down;
             if (summed && sum_parts_ > 1) {
-                take_parts(to, weight);
+                take_parts(to, weight, copies);
             } else {
                 to.resize(1);
-                take(to[0].weight, weight);
+                copies.push_back({&to[0].weight, weight});
             }
         }
     }
-    take(head_, weights_.head());
+    copies.push_back({&head_, weights_.head()});
+    if (pack_) {
+        pack(copies);
+    } else {
+        for (const Copy& copy : copies) copy.to->point(copy.from);
+    }
     contents_ = weights_.contents();
     packed_ms_ = stopwatch.ms();
 }
@@ -74,6 +93,7 @@ void PackedWeights::refresh() {
 void PackedWeights::release() {
     for (PackedLayer& layer : layers_) layer = PackedLayer();
     head_ = ops::PackedWeight();
+    memory_ = Buffer();
     contents_ = 0;
 }
 

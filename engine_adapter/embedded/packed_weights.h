@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/ops/batched_copy.h"
 #include "common/ops/packed_weight.h"
@@ -52,8 +53,13 @@ class PackedWeights {
     void release();
 
   private:
-    void take(ops::PackedWeight& to, const Tensor& from);
-    void take_parts(std::vector<WeightPart>& to, const Tensor& from);
+    struct Copy {
+        ops::PackedWeight* to;
+        Tensor from;
+    };
+    using Copies = std::vector<Copy>;
+    void take_parts(std::vector<WeightPart>& to, const Tensor& from, Copies& copies);
+    void pack(const Copies& copies);
 
     const ModelWeights& weights_;
     Stream& stream_;
@@ -61,6 +67,7 @@ class PackedWeights {
     const int sum_parts_;
     std::vector<PackedLayer> layers_;
     ops::PackedWeight head_;
+    Buffer memory_;               // of the copies
     std::uint64_t contents_ = 0;  // of the weights that were packed; 0: none
     double packed_ms_ = 0;
 };

@@ -3,6 +3,7 @@
 #include "common/align.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,9 +28,15 @@ std::uint64_t available_bytes() {
                : static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+// Large blocks are in huge pages where the system grants them on request: what streams through them translates
+// fewer addresses. Only pages that lie in the block: its memory never takes more than its bytes.
 std::byte* system_allocate(std::size_t bytes) {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20, kLarge = 8 * kHugePage;
+    const bool large = bytes >= kLarge;
     void* data = nullptr;
-    if (posix_memalign(&data, kAlignment, bytes) != 0) throw OutOfMemory(Device{}, bytes, available_bytes());
+    if (posix_memalign(&data, large ? kHugePage : kAlignment, bytes) != 0)
+        throw OutOfMemory(Device{}, bytes, available_bytes());
+    if (large) ::madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint
     return static_cast<std::byte*>(data);
 }
 

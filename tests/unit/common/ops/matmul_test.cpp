@@ -299,6 +299,27 @@ TEST(Matmul, PackedWeightIsOfTheTimeOfPacking) {
     EXPECT_THROW(ops::linear(stream, zeros({3, 1}), packed, {}, y), InvalidArgument);
 }
 
+TEST(Matmul, PackedWeightInMemoryOfTheCaller) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(7);
+    const Tensor weight = random_tensor(generator, {100, 72}), x = random_tensor(generator, {5, 72});
+    const std::size_t bytes = ops::PackedWeight::packed_bytes(weight);
+    const Buffer memory(bytes + 64, "caller_test");
+    ops::PackedWeight packed;
+    packed.pack_into(weight, memory.span());
+    EXPECT_EQ(packed.packed().bytes, bytes);
+    EXPECT_EQ(packed.packed().data, memory.data());
+    const Tensor wanted = zeros({5, 100}), got = zeros({5, 100});
+    ops::linear(stream, x, weight, wanted);
+    ops::linear(stream, x, packed, {}, got);
+    testing::expect_same_bits(got, wanted, "packed in the caller's memory");
+    if (bytes > 0) {
+        EXPECT_THROW(packed.pack_into(weight, memory.span().subspan(0, bytes - 1)), InvalidArgument);
+    }
+    packed.point(weight);
+    EXPECT_EQ(packed.packed().bytes, 0U);
+}
+
 TEST(Matmul, EmptyDims) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(5);
