@@ -54,8 +54,8 @@ struct GradientWrites {
 };
 
 // Given the final lse and delta, adds this call's contribution to dq, dk, dv (float32, shaped as q, k, v). Sums
-// are float32; on a GPU the probabilities and their gradients are rounded to bfloat16 where all of dout, q, k and
-// v are bfloat16.
+// are float32; on a GPU, and on a CPU with AVX512-BF16, the probabilities and their gradients are rounded to
+// bfloat16 where all of dout, q, k and v are bfloat16.
 void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& lse, const Tensor& delta, const std::vector<AttentionSegment>& segments,
                         float scale, Tensor dq, Tensor dk, Tensor dv, GradientWrites writes = {});

@@ -6,6 +6,7 @@
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
 using Halves = std::uint16_t __attribute__((vector_size(64)));
+constexpr unsigned kPanelVectors = kPairLanes / kFloats;
 struct PairRange {
     std::int64_t first, last;
 };
@@ -140,10 +141,40 @@ TANDEM_LANES std::int64_t first_query(const BackwardPairsTile& t, std::int64_t k
     return t.visible_step == 0 ? kPairQueries : clamped(key - t.visible + 1, kPairQueries);
 }
 
+// p and ds, from the scores and dp of keys [key, key + R) and a panel of queries from `query` on.
+template <unsigned R, bool kMasked>
+TANDEM_LANES void store_scores(const BackwardPairsTile& t, std::int64_t key, std::int64_t query,
+                               const Floats (&s)[R][kPanelVectors], const Floats (&dp)[R][kPanelVectors]) {
+    Floats shift[kPanelVectors], delta[kPanelVectors];
+    for (unsigned j = 0; j < kPanelVectors; ++j) {
+        shift[j] = load_floats(t.shift + query + j * kFloats);
+        delta[j] = load_floats(t.delta + query + j * kFloats);
+    }
+    for (unsigned i = 0; i < R; i += 2) {
+        Floats p[2][kPanelVectors], ds[2][kPanelVectors];
+        for (unsigned r = 0; r < 2; ++r) {
+            for (unsigned j = 0; j < kPanelVectors; ++j) {
+                p[r][j] = power_of_two(fused_floats(s[i + r][j], all_lanes(t.scale), shift[j]));
+                ds[r][j] = p[r][j] * (dp[i + r][j] - delta[j]);
+                if constexpr (kMasked) {
+                    const LaneMask blind = first_lanes(first_query(t, key + i + r) - query - j * kFloats);
+                    p[r][j] = select_lanes(blind, Floats{}, p[r][j]);
+                    ds[r][j] = select_lanes(blind, Floats{}, ds[r][j]);
+                }
+            }
+            const std::int64_t at = ((key + i + r) * kPairQueries + query) / 2;
+            store_pairs(t.p + at, narrow_in_order(p[r][0], p[r][1]));
+            store_pairs(t.ds + at, narrow_in_order(ds[r][0], ds[r][1]));
+        }
+        for (unsigned j = 0; j < kPanelVectors; ++j)
+            store_pairs(t.ds_pairs + (key + i) / 2 * kPairQueries + query + j * kFloats,
+                        narrow_pairs(ds[0][j], ds[1][j]));
+    }
+}
+
 // p and ds of keys [key, key + R) and a panel of queries from `query` on.
 template <unsigned R>
 TANDEM_LANES void score_block(const BackwardPairsTile& t, std::int64_t key, std::int64_t query) {
-    constexpr unsigned kVectors = kPairLanes / kFloats;
     const std::int64_t depth = (t.head_dim + 1) / 2;
     std::uint32_t* const p_at = t.p + (key * kPairQueries + query) / 2;
     std::uint32_t* const ds_at = t.ds + (key * kPairQueries + query) / 2;
@@ -156,47 +187,30 @@ TANDEM_LANES void score_block(const BackwardPairsTile& t, std::int64_t key, std:
         }
         return;
     }
-    Floats s[R][kVectors] = {}, dp[R][kVectors] = {};
+    Floats s[R][kPanelVectors] = {}, dp[R][kPanelVectors] = {};
     const std::uint32_t* q_t = t.q_t + query * depth;
     const std::uint32_t* dout_t = t.dout_t + query * depth;
     const std::uint32_t* k = t.k + key * t.words;
     const std::uint32_t* v = t.v + key * t.words;
     for (std::int64_t w = 0; w < depth; ++w) {
-        Words q[kVectors], dout[kVectors];
-        for (unsigned j = 0; j < kVectors; ++j) {
+        Words q[kPanelVectors], dout[kPanelVectors];
+        for (unsigned j = 0; j < kPanelVectors; ++j) {
             q[j] = load_pairs(q_t + w * kPairLanes + j * kFloats);
             dout[j] = load_pairs(dout_t + w * kPairLanes + j * kFloats);
         }
         for (unsigned i = 0; i < R; ++i) {
             const Words k_pair = all_lanes_pair(k + i * t.words + w);
             const Words v_pair = all_lanes_pair(v + i * t.words + w);
-            for (unsigned j = 0; j < kVectors; ++j) {
+            for (unsigned j = 0; j < kPanelVectors; ++j) {
                 s[i][j] = dot_pairs(k_pair, q[j], s[i][j]);
                 dp[i][j] = dot_pairs(v_pair, dout[j], dp[i][j]);
             }
         }
     }
-    const bool masked = first_query(t, key + R - 1) > query;
-    for (unsigned j = 0; j < kVectors; ++j) {
-        const Floats shift = load_floats(t.shift + query + j * kFloats);
-        const Floats delta = load_floats(t.delta + query + j * kFloats);
-        for (unsigned i = 0; i < R; ++i) {
-            const Floats p = power_of_two(fused_floats(s[i][j], all_lanes(t.scale), shift));
-            const Floats ds = p * (dp[i][j] - delta);
-            s[i][j] = p;
-            dp[i][j] = ds;
-            if (!masked) continue;
-            const LaneMask blind = first_lanes(first_query(t, key + i) - query - j * kFloats);
-            s[i][j] = select_lanes(blind, Floats{}, p);
-            dp[i][j] = select_lanes(blind, Floats{}, ds);
-        }
-    }
-    for (unsigned i = 0; i < R; ++i) {
-        store_pairs(p_at + i * kPairQueries / 2, narrow_in_order(s[i][0], s[i][1]));
-        store_pairs(ds_at + i * kPairQueries / 2, narrow_in_order(dp[i][0], dp[i][1]));
-        if (i % 2 != 0) continue;
-        for (unsigned j = 0; j < kVectors; ++j)
-            store_pairs(pairs_at + i / 2 * kPairQueries + j * kFloats, narrow_pairs(dp[i][j], dp[i + 1][j]));
+    if (first_query(t, key + R - 1) > query) {
+        store_scores<R, true>(t, key, query, s, dp);
+    } else {
+        store_scores<R, false>(t, key, query, s, dp);
     }
 }
 
@@ -204,12 +218,8 @@ void backward_pairs_tile(const BackwardPairsTile& t) {
     const std::int64_t seen = clamped(t.visible + (t.rows - 1) * t.visible_step, kKeyTile);
     for (std::int64_t query = 0; query < t.rows; query += kPairLanes) {
         std::int64_t key = 0;
-        for (; key + 5 <= seen; key += 6) score_block<6>(t, key, query);
-        if (key + 3 <= seen) {
-            score_block<4>(t, key, query);
-        } else if (key < seen) {
-            score_block<2>(t, key, query);
-        }
+        for (; key + 3 <= seen; key += 4) score_block<4>(t, key, query);
+        if (key < seen) score_block<2>(t, key, query);
     }
     const std::int64_t row_pairs = (t.rows + 1) / 2;
     const auto queries_of = [&](std::int64_t key, unsigned /*keys*/) {
