@@ -21,6 +21,18 @@ void pack(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::i
     }
 }
 
+// Prefetches rows that are `stride` elements apart, from element `offset` on.
+void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t stride, std::int64_t rows,
+                   std::int64_t row_elements) {
+    constexpr std::int64_t kLine = 64;
+    const auto width = static_cast<std::int64_t>(dtype_size(tensor.dtype()));
+    const std::int64_t row_bytes = row_elements * width;
+    const std::byte* row = tensor.raw() + offset * width;
+    for (; rows > 0; --rows, row += stride * width) {
+        for (std::int64_t at = 0; at < row_bytes; at += kLine) __builtin_prefetch(row + at);
+    }
+}
+
 }  // namespace
 
 const AttentionKernels& attention_kernels() {
@@ -91,30 +103,20 @@ PackedPage::PackedPage(const AttentionShape& shape, Scratch& scratch) : shape_(s
 void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                     std::int64_t key, std::int64_t count, std::int64_t kv_head, const AttentionShape& shape,
                     std::int64_t* offsets) {
-    constexpr std::int64_t kLine = 64;
     const std::int64_t page_size = k_cache.dim(1);
     const std::int64_t stride = shape.kv_heads * shape.head_dim;
-    const auto width = static_cast<std::int64_t>(dtype_size(k_cache.dtype()));
-    const std::int64_t row_bytes = shape.head_dim * width;
     const auto page_start = [&](std::size_t index) {
         return pages[index] * page_size * stride + kv_head * shape.head_dim;
     };
-    const std::byte *const k = k_cache.raw(), *const v = v_cache.raw();
     for (std::int64_t j = 0; j < count;) {
         const auto index = static_cast<std::size_t>((key + j) / page_size);
         const std::int64_t page_end = std::min(count, static_cast<std::int64_t>(index + 1) * page_size - key);
         std::int64_t offset = page_start(index) + (key + j) % page_size * stride;
         for (; j < page_end; ++j, offset += stride) offsets[j] = offset;
         if (index + 1 == pages.size()) break;
-        // The rows of a head lie apart, and hardware does not guess where those of the next page are. Further ahead
-        // they would be in each other's way: pages of a sequence often share their places in a cache.
-        const std::int64_t next = page_start(index + 1) * width;
-        for (std::int64_t row = next; row < next + page_size * stride * width; row += stride * width) {
-            for (std::int64_t at = row; at < row + row_bytes; at += kLine) {
-                __builtin_prefetch(k + at);
-                __builtin_prefetch(v + at);
-            }
-        }
+        // The rows of a head lie apart, and hardware does not guess where those of the next page are.
+        prefetch_rows(k_cache, page_start(index + 1), stride, page_size, shape.head_dim);
+        prefetch_rows(v_cache, page_start(index + 1), stride, page_size, shape.head_dim);
     }
 }
 
