@@ -127,7 +127,8 @@ Cores Tuner::see() {
     constexpr int kTries = 3, kTryAgain = 16;  // where ranks never run at once, a try costs what it waits
     std::int64_t tries = unseen_ < kTries || unseen_ % kTryAgain == 0 ? 1 : 0;
     world_.broadcast({reinterpret_cast<std::byte*>(&tries), sizeof(tries)}, 0);
-    const auto nanoseconds = tries != 0 ? distance_->measure() : std::nullopt;
+    auto nanoseconds = tries != 0 ? distance_->measure() : std::nullopt;
+    if (requested_.core_ns && leads()) nanoseconds = requested_.core_ns();
     unseen_ = nanoseconds ? 0 : unseen_ + 1;
     if (nanoseconds) core_ns_ = *nanoseconds;
     return cores_at(nanoseconds);
@@ -176,9 +177,11 @@ void Tuner::measure(Cores cores, std::chrono::milliseconds budget) {
     tuning_.costs = calibrate(world_, engines_, options);
     tuning_.costs->core_ns = core_ns_;
     tuning_.age_s = 0;
+    const Cores after = see();
     if (!leads()) return;
     adapt_->know(cores, *tuning_.costs, adapt_->known(cores) ? tuning_.costs->took_ms : 0);
-    store_costs(costs_file(), key(cores), *tuning_.costs);
+    // Of a machine that changed meanwhile they are for want of better ones.
+    if (after == cores || after == Cores::unknown) store_costs(costs_file(), key(cores), *tuning_.costs);
 }
 
 // --- push by push

@@ -38,6 +38,8 @@ struct SessionOptions {
     Deadlines deadlines;
     // For tests: called on rank 0 with the memory of every bucket that is about to be given to the engines.
     std::function<void(int bucket, Span memory)> before_load;
+    // For tests: what rank 0 takes for the distance of cores (cost/cores.h) at each look.
+    std::function<double()> core_ns;
 };
 
 }  // namespace tandem::sync

@@ -6,6 +6,7 @@
 
 #include "common/stopwatch.h"
 #include "sync/cost/calibrate.h"
+#include "sync/cost/cores.h"
 #include "sync/cost/store.h"
 #include "tests/unit/sync/session/forwarding_engine.h"
 #include "tests/unit/sync/session/session_rig.h"
@@ -66,6 +67,25 @@ TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
     }
     EXPECT_EQ(memory_stats("calibration").live_bytes, 0u);
     EXPECT_EQ(memory_stats("staging").peak_bytes, 0u) << "not what staging is held to";
+}
+
+// Ranks that do not run at once, as on a busy machine, see nothing; then and when they do, no rank waits for long.
+TEST(CoreDistance, IsMeasuredOnRank0OrNot) {
+    for (const int ranks : {1, 2, 3}) {
+        comm::run_threads(ranks, [&](std::shared_ptr<comm::Communicator> world) {
+            CoreDistance distance(*world);
+            for (int i = 0; i < 50; ++i) {
+                world->barrier();
+                const std::optional<double> found = distance.measure();
+                if (ranks == 1 || world->rank() > 0) {
+                    EXPECT_FALSE(found);
+                } else if (found) {
+                    EXPECT_GT(*found, 0);
+                }
+            }
+        });
+    }
+    EXPECT_EQ(memory_stats("core distance").live_bytes, 0u);
 }
 
 // Its copies take at least as long as kBytesPerSecond lets them.

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "sync/cost/tune.h"
@@ -73,6 +75,54 @@ TEST_F(TunedSession, MeasuresOnceAndChooses) {
     EXPECT_TRUE(tuning(large_tensors(), wish).contains("predicted_ms"));
     wish.calibrate = true;
     EXPECT_EQ(tuning(large_tensors(), wish).at("calibration").at("age_s"), 0);
+}
+
+// Costs as they would be measured: little staging where cores share a cache, one bucket where they are apart.
+void make_states_differ(const std::filesystem::path& file) {
+    nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
+    ASSERT_EQ(json.at("entries").size(), 2u);
+    for (auto& [key, costs] : json.at("entries").items()) {
+        const bool apart = key.find("cores: apart") != std::string::npos;
+        for (const char* stage : {"fill", "load", "both", "lockstep"}) {
+            costs[stage] = {{"overhead_ms", apart ? 50 : 0},
+                            {"cached_gbps", apart ? 1 : 40},
+                            {"streamed_gbps", apart ? 20 : 10}};
+        }
+        costs["cache_bytes"] = 32u << 20;
+    }
+    std::ofstream(file) << json;
+}
+
+TEST_F(TunedSession, FollowsTheMachineFromPushToPush) {
+    std::atomic<double> ns{25};
+    SessionOptions options;
+    options.core_ns = [&ns] { return ns.load(); };
+    tuning(large_tensors(), options);
+    ns = 240;
+    tuning(large_tensors(), options);
+    make_states_differ(folder_ / "costs.json");
+
+    TestTarget target(large_tensors());
+    ns = 25;
+    with_session({{2}, {Shard(0)}}, target, DType::bfloat16, options,
+                 [&](comm::Communicator& world, Session& session, TestSource&) {
+                     std::vector<SyncReport> reports;
+                     for (int version = 1; version <= 9; ++version) {
+                         if (world.rank() == 0) ns = version <= 3 || version > 6 ? 25 : 240;
+                         world.barrier();
+                         reports.push_back(session.push(version));
+                         EXPECT_TRUE(session.weights_match().match) << version;
+                     }
+                     EXPECT_GT(reports[2].buckets, 4);
+                     EXPECT_EQ(reports[3].buckets, reports[2].buckets) << "one look is not enough";
+                     EXPECT_EQ(reports[4].buckets, 1);
+                     EXPECT_EQ(reports[5].buckets, 1);
+                     EXPECT_EQ(reports[8].buckets, reports[2].buckets);
+                     const nlohmann::json machine = to_json(session.tuning()).at("machine");
+                     EXPECT_EQ(machine.at("cores"), "share a cache");
+                     EXPECT_EQ(machine.at("buckets_changed"), 2);
+                     EXPECT_EQ(machine.at("measured_again"), 0);
+                 });
 }
 
 TEST_F(TunedSession, LeavesSmallModelsAndOtherModesAlone) {
