@@ -37,6 +37,8 @@ Recorder& recorder() {
     return *instance;
 }
 
+thread_local int t_muted = 0;  // Muteds that live
+
 // steady_clock is CLOCK_MONOTONIC on Linux, which every process of a host shares.
 std::int64_t now_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -59,10 +61,18 @@ bool enabled() {
 }
 
 Scope::Scope(std::string_view name, std::string_view category) {
-    if (!enabled()) return;
+    if (!enabled() || t_muted > 0) return;
     name_ = name;
     category_ = category;
     start_us_ = now_us();
+}
+
+Muted::Muted() {
+    ++t_muted;
+}
+
+Muted::~Muted() {
+    --t_muted;
 }
 
 Scope::~Scope() {

@@ -26,6 +26,15 @@ class Scope {
     std::int64_t start_us_ = -1;
 };
 
+// While one lives, the scopes of its thread record nothing.
+class Muted {
+  public:
+    Muted();
+    ~Muted();
+    Muted(const Muted&) = delete;
+    Muted& operator=(const Muted&) = delete;
+};
+
 // Takes what was recorded so far, as a JSON array of events (Chrome's "traceEvents"). Timestamps are
 // microseconds of CLOCK_MONOTONIC, so traces of several processes of one host line up.
 std::string take_json();

@@ -82,6 +82,10 @@ std::shared_ptr<Communicator> for_device(std::shared_ptr<Communicator> world, De
 // A communicator of one rank.
 std::shared_ptr<Communicator> solo();
 
+// This thread alone, which only counts (common/device/counting.h), as `rank` of `size`: calls are checked and return at
+// once, and what they would have received is as it was. Its memory() is the thread's. Splits give more of the same.
+std::shared_ptr<Communicator> silent(int rank, int size);
+
 // Runs body(world) on `world_size` threads and joins them; rethrows the first exception after aborting the
 // others.
 void run_threads(int world_size, const std::function<void(std::shared_ptr<Communicator>)>& body);

@@ -1,5 +1,7 @@
 #include "common/device/device_backend.h"
 
+#include "common/device/counting/counting.h"
+
 #if TANDEM_WITH_CUDA
 #include "common/device/cuda/backend.h"
 #endif
@@ -25,6 +27,7 @@ const DeviceBackend& built_in() {
 }  // namespace
 
 const DeviceBackend& gpu_backend() {
+    if (only_counts()) return counting::gpu_backend();
     if (g_registered != nullptr && !g_registered->gpus().all.empty()) return *g_registered;
     return built_in();
 }

@@ -41,7 +41,10 @@ struct Registry {
     std::atomic<std::uint64_t> phase_peak{0};  // phase->peak, to be read without the lock
 };
 
+constinit thread_local Registry* t_separate = nullptr;
+
 Registry& registry() {
+    if (t_separate != nullptr) return *t_separate;
     static Registry* instance = new Registry;  // outlives every static Buffer
     return *instance;
 }
@@ -107,6 +110,18 @@ void count_allocation(int tag, std::size_t bytes) noexcept {
 void count_release(int tag, std::size_t bytes) noexcept {
     registry().counters[static_cast<std::size_t>(tag)].live.fetch_sub(bytes);
     registry().live.fetch_sub(bytes);
+}
+
+struct SeparateStatistics::Impl {
+    Registry registry;
+};
+
+SeparateStatistics::SeparateStatistics() : impl_(std::make_unique<Impl>()) {
+    t_separate = &impl_->registry;
+}
+
+SeparateStatistics::~SeparateStatistics() {
+    t_separate = nullptr;
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/device/counting/counting.h"
 #include "common/device/cpu/stream.h"
 #include "common/device/cuda/native.h"
 #include "common/device/device_backend.h"
@@ -99,20 +100,24 @@ Stream& Stream::operator=(Stream&& other) noexcept = default;
 Stream::~Stream() = default;
 
 Stream Stream::make_inline() {
+    if (only_counts()) return Stream(detail::counting::make_stream(Device{}, "inline", true));
     return Stream(detail::make_inline_stream());
 }
 
 Stream Stream::make_worker(std::string name) {
+    if (only_counts()) return Stream(detail::counting::make_stream(Device{}, std::move(name), false));
     return Stream(detail::make_worker_stream(std::move(name)));
 }
 
 Stream Stream::make(Device device, std::string name) {
     if (device.type == DeviceType::cpu) return make_worker(std::move(name));
+    if (only_counts()) return Stream(detail::counting::make_stream(device, std::move(name), false));
     return Stream(make_on_gpu(device, std::move(name)));
 }
 
 Stream Stream::make_compute(Device device) {
     if (device.type == DeviceType::cpu) return make_inline();
+    if (only_counts()) return make(device, "compute");  // no pool follows it
     Stream stream(make_on_gpu(device, "compute"));
     stream.use_for_allocations();
     OfProcess& process = of_process();

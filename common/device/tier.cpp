@@ -1,8 +1,6 @@
 // The part common to all tiers, and the tier of pinned host memory.
 #include "common/device/tier.h"
 
-#include <cstring>
-
 #include "common/device/memory.h"
 #include "common/device/memory_stats.h"
 #include "common/error.h"
@@ -24,7 +22,8 @@ class PinnedTier final : public Tier {
         } else {
             counted_ = Buffer(bytes, tag, pinned_pool());
         }
-        if (bytes > 0) std::memset(memory().data, 0, bytes);
+        Stream now = Stream::make_inline();
+        fill_zero(now, memory());
     }
     ~PinnedTier() override {
         if (bare_.data != nullptr) pinned_pool().release(bare_.data, bare_.bytes);

@@ -4,13 +4,14 @@
 //   TANDEM_ROUTE_NOW(NAME, arguments…)   the op waits for the stream and returns a result
 // A GPU that computes on the CPU (common/device/cpu_kernels.h) runs the CPU's function on the aliases of its
 // memory; TANDEM_ROUTE launches it in the order of the stream, TANDEM_ROUTE_OR(NAME, FUNCTION, arguments…) another
-// function in its place.
+// function in its place. On a thread that only counts (common/device/counting.h) a result is zero, and nothing is done.
 #pragma once
 
 #include <span>
 #include <tuple>
 #include <vector>
 
+#include "common/device/counting.h"
 #include "common/device/cpu_kernels.h"
 #include "common/device/devices.h"
 #include "common/error.h"
@@ -73,6 +74,7 @@ void route(const char* op, Stream& stream, const OnCpu& on_cpu, const OnAliases&
            const OnCuda& on_cuda, const Args&... args) {
     const Device device = stream.device();
     (check_device(op, device, args), ...);
+    if (only_counts()) return;
     if (device.type == DeviceType::cpu) {
         on_cpu(stream, args...);
     } else if (computes_on_cpu(device)) {
@@ -92,6 +94,7 @@ auto route_now(const char* op, Stream& stream, const OnCpu& on_cpu, const OnCuda
                const Args&... args) {
     const Device device = stream.device();
     (check_device(op, device, args), ...);
+    if (only_counts()) return decltype(on_cpu(stream, args...))();
     if (device.type == DeviceType::cpu) return on_cpu(stream, args...);
     if (computes_on_cpu(device)) return on_cpu(stream, aliased(args)...);
     return on_cuda(stream, args...);

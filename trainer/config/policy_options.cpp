@@ -5,6 +5,12 @@
 
 namespace tandem::trainer {
 
+std::vector<std::string> policy_axes(const RunConfig& c) {
+    std::vector<std::string> axes{"dp_replicate", "dp_shard", "cp", "tp"};
+    if (c.mesh.pp > 1) axes.insert(axes.begin(), "pp");
+    return axes;
+}
+
 PolicyOptions policy_options(const RunConfig& c) {
     PolicyOptions o;
     if (c.run.device == "cuda") o.device = {DeviceType::cuda, 0};  // which one a rank knows: device_choice.h

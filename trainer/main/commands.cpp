@@ -137,13 +137,10 @@ int inspect_memory(const Arguments& arguments) {
     read(schema, arguments);
     check(config, schema, 0);
     check_sync_memory(config, schema);
-    if (config.mesh.pp > 1)
-        schema.refuse(
-            "mesh.pp",
-            "the memory of pipeline stages is not predicted; a run's summary.json tells what they took");
     const auto task = make_task(config, schema);
-    const auto report =
-        memory::report_of(config, schema, *task, memory_of_sync(config, model_config(config, schema, *task)));
+    const model::ModelConfig model = model_config(config, schema, *task);
+    const auto report = memory::report_of(
+        config, schema, *task, {memory_of_sync(config, model, true), memory_of_sync(config, model, false)});
     fmt::print("{}", arguments.json ? text_of_json(memory::to_json(report), 2) + "\n"
                                     : memory::to_text(config, report));
     return 0;

@@ -28,8 +28,8 @@ struct SyncNeeds {
     bool keeps_base = false;  // each rank keeps what it pushed last
 };
 
-// Bytes by tag on rank 0.
+// Bytes by tag on rank 0, or on another rank.
 std::map<std::string, std::int64_t> sync_memory(const RunConfig& config, const model::ModelConfig& model,
-                                                const SyncNeeds& needs);
+                                                const SyncNeeds& needs, bool on_rank_0);
 
 }  // namespace tandem::trainer

@@ -68,7 +68,7 @@ class SessionPort final : public SyncPort {
         : world_(std::move(world)),
           of_others_(third_party),
           device_(mirrored ? Device{} : policy.device()),
-          memory_(memory_of_sync(config, policy.config())),
+          memory_(memory_of_sync(config, policy.config(), world_->rank() == 0)),
           source_(policy, mirrored ? &world_->memory() : nullptr),
           session_(world_, source_, std::move(engine), options),
           speed_of_light_ms_(speed_of_light_ms(*world_, session_.bytes(), device_)) {}
@@ -110,7 +110,8 @@ class SessionPort final : public SyncPort {
 
 }  // namespace
 
-std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model) {
+std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model,
+                                                   bool on_rank_0) {
     const bool on_gpu = syncs_from_gpu(config);
     const sync::SessionOptions options =
         sync::choose(session_options(config), on_gpu ? Device{DeviceType::cuda, 0} : Device{});
@@ -120,7 +121,8 @@ std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, cons
                         .slots = mode.staged ? options.depth : 0,
                         .bucket_bytes = options.bucket_bytes,
                         .arena_copies = mode.arena_copies,
-                        .keeps_base = mode.keeps_base});
+                        .keeps_base = mode.keeps_base},
+                       on_rank_0);
 }
 
 std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world, const Policy& policy,

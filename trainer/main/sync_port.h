@@ -19,6 +19,7 @@ std::unique_ptr<SyncPort> connect_sync(std::shared_ptr<comm::Communicator> world
 
 // The bytes by tag that the session will hold on rank 0, before there is one. The buckets that the cost model
 // chooses for this machine may differ from the defaults that are assumed here.
-std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model);
+std::map<std::string, std::int64_t> memory_of_sync(const RunConfig& config, const model::ModelConfig& model,
+                                                   bool on_rank_0);
 
 }  // namespace tandem::trainer

@@ -1,34 +1,48 @@
-// Peak memory of rank 0, which has the largest part of all that is cut, known beforehand: the training passes are walked on paper, in the order in which the
-// code takes and drops its buffers. No tensor is made.
+// Peak memory of a rank, known beforehand: its policy runs on a thread that only counts (common/device/counting.h), among
+// ranks that are not there. What it allocates is what a run allocates; no kernel runs and no page is touched.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "common/device/memory.h"
+#include "common/mesh/device_mesh.h"
 #include "common/model/model_config.h"
-#include "trainer/memory/layer_ledger.h"
-#include "trainer/memory/ledger.h"
+#include "trainer/data/packing.h"
+#include "trainer/data/sample.h"
+#include "trainer/loss/loss_options.h"
 #include "trainer/policy/options.h"
+#include "trainer/policy/scores.h"
 
 namespace tandem::trainer::memory {
 
-// The ranks that a rank shares its parameters with.
-struct RankShape {
-    int shards = 1;    // ranks that a parameter, or this rank's part of tp's cut, is sharded over
-    int replicas = 1;  // ranks that hold the same shard; those of tp that hold the same part not counted
-    int cp = 1;
-    int tp = 1;
+// A batch of all ranks, and the packs of it that the rank works on.
+struct Batch {
+    std::shared_ptr<const std::vector<Sample>> samples;
+    std::vector<Pack> packs;  // none: its own, as in a run
 };
 
-// The largest micro-batches that a rank runs, and what comes with them.
-struct Workload {
-    std::vector<PassShape> train;   // the largest ones, where none covers all
-    std::vector<PassShape> scores;  // forward only
-    int micro_batches = 1;
-    std::int64_t score_tokens = 0;  // of the batch whose log-probs are asked for, over all ranks
-    bool reference = false;
-    std::map<std::string, std::int64_t> sync;  // bytes by tag that a sync holds on a rank
+// What a rank does.
+struct Work {
+    struct Score {
+        Batch batch;
+        ScoreOptions options;
+    };
+    struct Update {
+        Batch batch;
+        LossOptions loss;
+    };
+    struct Step {
+        std::vector<Score> scores;
+        std::vector<Update> updates;
+        bool publishes = true;  // what it has made, and sleeps; else only the last one of them does
+    };
+    std::vector<Step> steps;  // each comes twice: the second one finds what the first one keeps
+    bool reference = false;   // there is such a model
+    std::map<std::string, std::int64_t> sync;  // bytes by tag that a sync holds on the rank
 };
 
 struct Prediction {
@@ -38,7 +52,9 @@ struct Prediction {
     const MemoryPeak& peak() const { return phases.at(phase); }
 };
 
-Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const RankShape& rank,
-                   const Workload& work);
+// Of the rank whose mesh it is, which may be abstract. A GPU of the options need not be there. Blocks while the policy runs,
+// which takes about a millisecond for a pass of thirty layers. Throws as Policy does.
+Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const DeviceMesh& mesh,
+                   const Work& work);
 
 }  // namespace tandem::trainer::memory

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "common/mesh/parallel_dims.h"
+
 #include "trainer/config/policy_options.h"
 
 namespace tandem::trainer::memory {
@@ -43,7 +45,7 @@ std::vector<std::string> tags_of(const Prediction& prediction) {
 
 std::string passes_text(const Workload& work) {
     std::string text;
-    for (const PassShape& pass : work.train) {
+    for (const PassShape& pass : work.largest) {
         text += fmt::format("{}{} tokens ({} targets)", text.empty() ? "" : ", ", pass.rows, pass.targets);
     }
     return text.empty() ? "no training" : text;
@@ -73,8 +75,65 @@ std::string tensor_choices_text(const Report& report) {
     return text;
 }
 
-std::vector<Report::TensorChoice> tensor_choices_of(const RunConfig& config, const model::ModelConfig& model,
-                                                    const Report& report) {
+// The ranks that are predicted, with other options too.
+class Ranks {
+  public:
+    Ranks(const RunConfig& config, const config::Schema& schema, const Task& task, SyncMemory sync)
+        : config_(config),
+          model_(model_config(config, schema, task)),
+          work_(workload_of(config, task, policy_options(config), model_)),
+          sync_(std::move(sync)) {}
+
+    const Workload& work() const { return work_; }
+
+    // The first rank of a stage; with the passes of the rank of cp that has the most targets.
+    Report::Stage stage(int number, const PolicyOptions& options) const {
+        const int ranks = static_cast<int>(config_.world_size());
+        const int first = ranks / static_cast<int>(config_.mesh.pp) * number;
+        const ParallelDims dims(config_.degrees(), ranks,
+                                first + work_.cp_rank * static_cast<int>(config_.mesh.tp));
+        Work work = work_.work;
+        work.sync = first == 0 ? sync_.first : sync_.other;
+        return {first, predict(model_, options, dims.train_mesh().slice(policy_axes(config_)), work)};
+    }
+    std::vector<Report::Stage> stages(const PolicyOptions& options) const {
+        std::vector<Report::Stage> all;
+        for (int number = 0; number < static_cast<int>(config_.mesh.pp); ++number)
+            all.push_back(stage(number, options));
+        return all;
+    }
+
+  private:
+    const RunConfig& config_;
+    model::ModelConfig model_;
+    Workload work_;
+    SyncMemory sync_;
+};
+
+const Report::Stage& largest_of(const std::vector<Report::Stage>& stages) {
+    return *std::max_element(stages.begin(), stages.end(),
+                             [](const Report::Stage& a, const Report::Stage& b) {
+                                 return a.prediction.peak().bytes < b.prediction.peak().bytes;
+                             });
+}
+
+std::vector<Report::Choice> choices_of(const RunConfig& config, const Ranks& ranks) {
+    std::vector<Report::Choice> choices;
+    for (const char* checkpointing : kCheckpointing) {
+        for (const char* offload : kOffload) {
+            RunConfig other = config;
+            other.memory.activation_checkpointing = checkpointing;
+            other.memory.offload = offload;
+            const Prediction there = largest_of(ranks.stages(policy_options(other))).prediction;
+            const bool chosen =
+                checkpointing == config.memory.activation_checkpointing && offload == config.memory.offload;
+            choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
+        }
+    }
+    return choices;
+}
+
+std::vector<Report::TensorChoice> tensor_choices_of(const RunConfig& config, const Ranks& ranks) {
     std::vector<Report::TensorChoice> choices;
     for (const bool sequence_parallel : {true, false}) {
         for (const bool loss_parallel : {true, false}) {
@@ -83,65 +142,71 @@ std::vector<Report::TensorChoice> tensor_choices_of(const RunConfig& config, con
                 sequence_parallel == options.sequence_parallel && loss_parallel == options.loss_parallel;
             options.sequence_parallel = sequence_parallel;
             options.loss_parallel = loss_parallel;
-            const Prediction there = predict(model, options, report.rank, report.work);
+            const Prediction there = largest_of(ranks.stages(options)).prediction;
             choices.push_back({sequence_parallel, loss_parallel, there.peak().bytes, there.phase, chosen});
         }
     }
     return choices;
 }
 
+std::string stages_text(const Report& report) {
+    std::string text = "\nPeak of a rank of each stage:\n" + line_of("rank", {"peak", "in"});
+    for (const Report::Stage& stage : report.stages) {
+        const Prediction& there = stage.prediction;
+        text += line_of(std::to_string(stage.rank), {size_text(there.peak().bytes), there.phase});
+    }
+    return text;
+}
+
 }  // namespace
 
+const Report::Stage& Report::largest() const {
+    return largest_of(stages);
+}
+
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
-                 const std::map<std::string, std::int64_t>& sync) {
-    const model::ModelConfig model = model_config(config, schema, task);
-    const PolicyOptions options = policy_options(config);
-    Report report;
-    report.rank = rank_shape(config);
-    report.work = workload_of(config, task, options);
-    report.work.sync = sync;
-    report.prediction = predict(model, options, report.rank, report.work);
-    for (const char* checkpointing : kCheckpointing) {
-        for (const char* offload : kOffload) {
-            RunConfig other = config;
-            other.memory.activation_checkpointing = checkpointing;
-            other.memory.offload = offload;
-            const Prediction there = predict(model, policy_options(other), report.rank, report.work);
-            const bool chosen =
-                checkpointing == config.memory.activation_checkpointing && offload == config.memory.offload;
-            report.choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
-        }
-    }
-    if (report.rank.tp > 1) report.tensor_choices = tensor_choices_of(config, model, report);
+                 const SyncMemory& sync) {
+    const Ranks ranks(config, schema, task, sync);
+    Report report{static_cast<int>(config.mesh.tp),
+                  ranks.work(),
+                  ranks.stages(policy_options(config)),
+                  choices_of(config, ranks),
+                  {}};
+    if (config.mesh.tp > 1) report.tensor_choices = tensor_choices_of(config, ranks);
     return report;
 }
 
+Prediction prediction_of(const RunConfig& config, const config::Schema& schema, const Task& task,
+                         const std::map<std::string, std::int64_t>& sync) {
+    return Ranks(config, schema, task, {sync, {}}).stage(0, policy_options(config)).prediction;
+}
+
 std::string to_text(const RunConfig& c, const Report& report) {
+    const auto& [rank, prediction] = report.largest();
     std::string text = fmt::format(
-        "Peak memory of rank 0 of {} ({}; parameters {}over {}), {}, on paper.\n"
+        "Peak memory of rank {} of {} ({}; parameters {}over {}), {}, as counted without running it.\n"
         "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
-        c.world_size(), c.mesh_text(),
-        report.rank.tp > 1 ? fmt::format("cut in {} by tp, then ", report.rank.tp) : "", report.rank.shards,
+        rank, c.world_size(), c.mesh_text(),
+        c.mesh.tp > 1 ? fmt::format("cut in {} by tp, then ", c.mesh.tp) : "", c.shard_ranks(),
         c.train.compute_dtype, passes_text(report.work), report.work.micro_batches);
     std::vector<std::string> phases;
     for (const std::string& phase : kPhases) {
-        if (report.prediction.phases.contains(phase)) phases.push_back(phase);
+        if (prediction.phases.contains(phase)) phases.push_back(phase);
     }
     text += line_of("at the peak of", phases);
     const auto row = [&](const std::string& name, const auto& bytes_of) {
         std::vector<std::string> cells;
-        for (const std::string& phase : phases) cells.push_back(bytes_of(report.prediction.phases.at(phase)));
+        for (const std::string& phase : phases) cells.push_back(bytes_of(prediction.phases.at(phase)));
         text += line_of(name, cells);
     };
-    for (const std::string& tag : tags_of(report.prediction)) {
+    for (const std::string& tag : tags_of(prediction)) {
         row(tag, [&](const MemoryPeak& peak) {
             const auto found = peak.by_tag.find(tag);
             return found == peak.by_tag.end() ? "-" : size_text(found->second);
         });
     }
     row("sum", [](const MemoryPeak& peak) { return size_text(peak.bytes); });
-    text += fmt::format("\nPeak: {} in {}.\n\n", size_text(report.prediction.peak().bytes),
-                        report.prediction.phase);
+    text += fmt::format("\nPeak: {} in {}.\n\n", size_text(prediction.peak().bytes), prediction.phase);
     text += "Peak with other choices under [memory] (*: this run's):\n";
     std::vector<std::string> heads;
     for (const char* offload : kOffload) heads.emplace_back(offload);
@@ -154,7 +219,9 @@ std::string to_text(const RunConfig& c, const Report& report) {
         }
         text += line_of(checkpointing, cells);
     }
-    return report.tensor_choices.empty() ? text : text + tensor_choices_text(report);
+    if (!report.tensor_choices.empty()) text += tensor_choices_text(report);
+    if (report.stages.size() > 1) text += stages_text(report);
+    return text;
 }
 
 ordered_json to_json(const Prediction& prediction) {
@@ -168,9 +235,9 @@ ordered_json to_json(const Prediction& prediction) {
 }
 
 ordered_json to_json(const Report& report) {
-    ordered_json result = to_json(report.prediction);
+    ordered_json result = to_json(report.largest().prediction);
     ordered_json passes = ordered_json::array();
-    for (const PassShape& pass : report.work.train)
+    for (const PassShape& pass : report.work.largest)
         passes.push_back({{"tokens", pass.rows}, {"targets", pass.targets}});
     result["micro_batches"] = report.work.micro_batches;
     result["largest_micro_batches"] = std::move(passes);
@@ -183,8 +250,15 @@ ordered_json to_json(const Report& report) {
                            {"this_run", choice.chosen}});
     }
     result["choices"] = std::move(choices);
-    if (report.rank.tp == 1) return result;
-    result["tp"] = report.rank.tp;
+    if (report.stages.size() > 1) {
+        result["rank"] = report.largest().rank;
+        for (const auto& [rank, prediction] : report.stages) {
+            result["stages"].push_back(to_json(prediction));
+            result["stages"].back()["rank"] = rank;
+        }
+    }
+    if (report.tensor_choices.empty()) return result;
+    result["tp"] = report.tp;
     ordered_json tensor_choices = ordered_json::array();
     for (const Report::TensorChoice& choice : report.tensor_choices) {
         tensor_choices.push_back({{"sequence_parallel", choice.sequence_parallel},

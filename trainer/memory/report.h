@@ -1,5 +1,5 @@
-// Peak memory of a configured run: the prediction, as a table that fits a terminal and as JSON, and what a
-// run measured beside it.
+// Peak memory of a configured run: the prediction of a rank of each stage, as a table that fits a terminal and as JSON, and
+// what a run measured beside it.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 #include "common/comm/communicator.h"
 #include "trainer/config/config.h"
 #include "trainer/data/task.h"
-#include "trainer/memory/predict.h"
+#include "trainer/memory/workload.h"
 
 namespace tandem::trainer::memory {
 
@@ -31,21 +31,32 @@ struct Report {
         std::string phase;
         bool chosen = false;
     };
-    RankShape rank;
+    // A rank of each stage of the pipeline; of the only one, where there is no pipeline.
+    struct Stage {
+        int rank = 0;
+        Prediction prediction;
+    };
+    int tp = 1;
     Workload work;
-    Prediction prediction;
-    std::vector<Choice> choices;
+    std::vector<Stage> stages;
+    std::vector<Choice> choices;               // of the stage that has the largest peak then
     std::vector<TensorChoice> tensor_choices;  // with mesh.tp above 1
+
+    const Stage& largest() const;
 };
 
-// The largest passes of a run (workload.cpp): its first batches are drawn and packed as the loop will draw
-// and pack them, with answers as long as they may become.
-RankShape rank_shape(const RunConfig& config);
-Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options);
+// What a sync holds beside the shards, by tag, which the trainer cannot know: on rank 0, and on another rank.
+struct SyncMemory {
+    std::map<std::string, std::int64_t> first;
+    std::map<std::string, std::int64_t> other;
+};
 
-// `sync`: what a sync holds on rank 0 beside the shards, by tag, which the trainer cannot know.
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
-                 const std::map<std::string, std::int64_t>& sync);
+                 const SyncMemory& sync);
+
+// Of rank 0 alone.
+Prediction prediction_of(const RunConfig& config, const config::Schema& schema, const Task& task,
+                         const std::map<std::string, std::int64_t>& sync);
 
 std::string to_text(const RunConfig& config, const Report& report);
 nlohmann::ordered_json to_json(const Report& report);

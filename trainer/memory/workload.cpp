@@ -1,15 +1,20 @@
-// The batches of a configured run, for its prediction.
+#include "trainer/memory/workload.h"
+
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "trainer/config/pipeline.h"
 #include "trainer/data/micro_batch.h"
 #include "trainer/data/prompt_order.h"
 #include "trainer/loss/config.h"
-#include "trainer/memory/report.h"
 #include "trainer/policy/pack_plan.h"
 
 namespace tandem::trainer::memory {
 namespace {
+
+using Samples = std::shared_ptr<const std::vector<Sample>>;
 
 constexpr std::int64_t kSteps = 2;  // of each kind that are drawn
 
@@ -22,37 +27,82 @@ Sample sample_of(Tokens prompt, std::int64_t answer) {
     return sample;
 }
 
+Sample cut(Sample sample, std::size_t length) {
+    sample.tokens.resize(length);
+    sample.target_mask.resize(length);
+    for (std::vector<float>* values : {&sample.rollout_logprobs, &sample.old_logprobs,
+                                       &sample.reference_logprobs, &sample.values, &sample.returns}) {
+        if (!values->empty()) values->resize(length);
+    }
+    return sample;
+}
+
+// Zeros for what the loss cannot do without.
+Samples with_scores(std::vector<Sample> samples, const LossOptions& loss) {
+    for (Sample& sample : samples) {
+        const std::vector<float> zeros(sample.tokens.size());
+        if (loss.truncation != LossOptions::Truncation::off)
+            sample.rollout_logprobs = sample.old_logprobs = zeros;
+        if (loss.kl_coef != 0) sample.reference_logprobs = zeros;
+        if (loss.value_coef != 0) sample.values = sample.returns = zeros;
+    }
+    return std::make_shared<const std::vector<Sample>>(std::move(samples));
+}
+
+// The packs of one rank, and the largest of them.
+struct Passes {
+    PassShape shape;
+    Batch batch;
+};
+
 class Batches {
   public:
-    Batches(const RunConfig& config, const Task& task, const PolicyOptions& options)
+    Batches(const RunConfig& config, const Task& task, const PolicyOptions& options,
+            const model::ModelConfig& model)
         : config_(config),
           task_(task),
           options_(options),
+          plan_(pipeline_plan(config, model)),
           row_ranks_(options.sequence_parallel ? config.mesh.tp : 1),
           seed_(static_cast<std::uint64_t>(config.run.seed)) {}
 
     Workload workload() {
-        for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
-            train(supervised(step), Lengths::exact);
-        for (std::int64_t step = 0; step < std::min(kSteps, config_.grpo.steps); ++step) {
-            const std::vector<Sample> samples = rollouts(step);
-            pack(samples, Lengths::most, result_.scores);
-            for (const Sample& sample : samples)
-                score_tokens_ += static_cast<std::int64_t>(sample.tokens.size());
-            result_.score_tokens = std::max(result_.score_tokens, std::exchange(score_tokens_, 0));
-            const auto order = Random(seed_, Purpose::halves, static_cast<std::uint64_t>(step))
-                                   .permutation(static_cast<std::int64_t>(samples.size()));
-            const std::size_t part = samples.size() / static_cast<std::size_t>(config_.grpo.updates);
-            std::vector<Sample> first;
-            for (std::size_t i = 0; i < part; ++i)
-                first.push_back(samples[static_cast<std::size_t>(order[i])]);
-            train(first, Lengths::most);
-        }
-        result_.reference = needs_reference(config_);
-        return result_;
+        if (config_.sft.steps > 0) result_.work.steps.push_back(warm_start());
+        if (config_.grpo.steps > 0) result_.work.steps.push_back(reinforcement());
+        result_.work.reference = needs_reference(config_);
+        return std::move(result_);
     }
 
   private:
+    Work::Step warm_start() {
+        std::vector<Passes> passes;
+        for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
+            pack(with_scores(supervised(step), supervised_loss()), Lengths::exact, true, passes);
+        return {{}, updates(passes, supervised_loss()), false};
+    }
+
+    Work::Step reinforcement() {
+        const bool own = scores_before_update(config_), reference = needs_reference(config_);
+        LossOptions loss = loss_options(config_);
+        loss.on_policy = !own;
+        std::vector<Passes> scored, trained;
+        for (std::int64_t step = 0; step < std::min(kSteps, config_.grpo.steps); ++step) {
+            const std::vector<Sample> samples = rollouts(step);
+            if (own || reference) pack(with_scores(samples, {}), Lengths::most, false, scored);
+            pack(with_scores(first_part(samples, step), loss), Lengths::most, true, trained);
+        }
+        Work::Step step;
+        for (const Passes& passes : scored) {
+            if (own) step.scores.push_back({passes.batch, {.values = loss.value_coef != 0}});
+            if (reference) step.scores.push_back({passes.batch, {.reference = true}});
+        }
+        step.updates = updates(trained, loss);
+        if (config_.grpo.updates * config_.grpo.epochs == 1) return step;
+        const std::vector<Work::Update> first = step.updates;
+        step.updates.insert(step.updates.end(), first.begin(), first.end());
+        return step;
+    }
+
     std::vector<Sample> supervised(std::int64_t step) {
         Random random(seed_, Purpose::sft, static_cast<std::uint64_t>(step));
         PromptOrder order(task_, seed_);
@@ -76,11 +126,23 @@ class Batches {
         return batch;
     }
 
-    // Samples are as long as they will be, or as they may become.
-    enum class Lengths : std::uint8_t { exact, most };
+    // The samples of a step's first update.
+    std::vector<Sample> first_part(const std::vector<Sample>& samples, std::int64_t step) const {
+        const auto order = Random(seed_, Purpose::halves, static_cast<std::uint64_t>(step))
+                               .permutation(static_cast<std::int64_t>(samples.size()));
+        std::vector<Sample> first;
+        for (std::size_t i = 0; i < samples.size() / static_cast<std::size_t>(config_.grpo.updates); ++i)
+            first.push_back(samples[static_cast<std::size_t>(order[i])]);
+        return first;
+    }
 
-    void train(const std::vector<Sample>& samples, Lengths lengths) {
-        result_.micro_batches = std::max(result_.micro_batches, pack(samples, lengths, result_.train));
+    std::vector<Work::Update> updates(const std::vector<Passes>& all, const LossOptions& loss) {
+        std::vector<Work::Update> result;
+        for (const Passes& passes : all) {
+            keep_largest_shape(passes.shape);
+            result.push_back({passes.batch, loss});
+        }
+        return result;
     }
 
     // Rows that the ranks of tp do not share evenly are copied with padding before they are summed.
@@ -88,55 +150,138 @@ class Batches {
     bool covers(const PassShape& a, const PassShape& b) const {
         return a.zigzag == b.zigzag && a.rows >= b.rows && a.targets >= b.targets && (pads(a) || !pads(b));
     }
-    void keep_largest(std::vector<PassShape>& passes, const PassShape& pass) const {
-        if (std::any_of(passes.begin(), passes.end(),
-                        [&](const PassShape& other) { return covers(other, pass); }))
-            return;
-        std::erase_if(passes, [&](const PassShape& other) { return covers(pass, other); });
-        passes.push_back(pass);
+    void keep_largest_shape(const PassShape& shape) {
+        std::erase_if(result_.largest, [&](const PassShape& other) { return covers(shape, other); });
+        const bool covered = std::any_of(result_.largest.begin(), result_.largest.end(),
+                                         [&](const PassShape& other) { return covers(other, shape); });
+        if (!covered) result_.largest.push_back(shape);
+    }
+    void keep_largest(std::vector<Passes>& all, Passes one) const {
+        const bool covered = std::any_of(all.begin(), all.end(),
+                                         [&](const Passes& other) { return covers(other.shape, one.shape); });
+        if (covered) return;
+        std::erase_if(all, [&](const Passes& other) { return covers(one.shape, other.shape); });
+        all.push_back(std::move(one));
     }
 
-    // Every rank's packs into `passes`; returns how many a rank has.
-    int pack(const std::vector<Sample>& samples, Lengths lengths, std::vector<PassShape>& passes) {
-        const int cp = static_cast<int>(config_.mesh.cp);
-        const auto plan = pack_plan(options_, cp, static_cast<int>(config_.mesh.dp), samples);
-        std::size_t most = 1;
-        for (const std::vector<Pack>& packs : plan) {
-            most = std::max(most, packs.size());
-            for (const Pack& one : packs) {
-                const bool zigzag = use_zigzag(options_, cp, one);
-                for (int rank = 0; rank < cp; ++rank) {
-                    const MicroBatch batch = make_micro_batch(samples, one, zigzag, cp, rank);
-                    PassShape pass{static_cast<std::int64_t>(batch.tokens.size()),
-                                   static_cast<std::int64_t>(batch.target_rows.size()), cp, zigzag};
-                    keep_largest(passes, pass);
-                    // One token less may take more.
-                    --pass.rows;
-                    if (lengths == Lengths::most && pads(pass)) keep_largest(passes, pass);
-                }
+    // Samples are as long as they will be, or as they may become.
+    enum class Lengths : std::uint8_t { exact, most };
+
+    void pack(const Samples& samples, Lengths lengths, bool training, std::vector<Passes>& all) {
+        const auto packs_of = pack_plan(options_, cp(), static_cast<int>(config_.mesh.dp), *samples,
+                                        admitted_packs(plan_ ? &*plan_ : nullptr, training));
+        for (const std::vector<Pack>& packs : packs_of) {
+            if (training)
+                result_.micro_batches = std::max(result_.micro_batches, static_cast<int>(packs.size()));
+            for (std::vector<Pack>& walked : walks(packs, training)) {
+                const Passes passes = shaped({samples, std::move(walked)});
+                keep_largest(all, passes);
+                if (lengths == Lengths::most && row_ranks_ > 1 && !pads(passes.shape)) shorten(passes, all);
             }
         }
-        return static_cast<int>(most);
     }
+
+    // What is walked of a rank's packs: each by itself, and a second time if others follow it, which finds what the first
+    // one leaves. Of a pipeline all together, as several are there at once: the largest, as many as that takes.
+    std::vector<std::vector<Pack>> walks(std::vector<Pack> packs, bool training) const {
+        std::vector<std::vector<Pack>> result;
+        if (!plan_) {
+            const std::size_t times = training ? std::min<std::size_t>(packs.size(), 2) : 1;
+            for (const Pack& pack : packs) result.emplace_back(times, pack);
+            return result;
+        }
+        const int all = static_cast<int>(packs.size());
+        const int count = training ? enough_micro_batches(*plan_, all) : std::min(all, 2 * plan_->ranks());
+        std::stable_sort(packs.begin(), packs.end(),
+                         [](const Pack& a, const Pack& b) { return a.tokens > b.tokens; });
+        packs.resize(static_cast<std::size_t>(count));
+        result.push_back(std::move(packs));
+        return result;
+    }
+
+    // With the shape of the first pack, on the rank of cp that has the most targets.
+    Passes shaped(Batch batch) {
+        const Pack& pack = batch.packs.front();
+        PassShape most{0, -1, use_zigzag(options_, cp(), pack)};
+        for (int rank = 0; rank < cp(); ++rank) {
+            const MicroBatch here = make_micro_batch(*batch.samples, pack, most.zigzag, cp(), rank);
+            const std::int64_t targets = std::ssize(here.target_rows);
+            if (targets > most.targets) most = {std::ssize(here.tokens), targets, most.zigzag};
+            if (targets > std::exchange(most_targets_, std::max(most_targets_, targets)))
+                result_.cp_rank = rank;
+        }
+        return {most, std::move(batch)};
+    }
+
+    // With fewer rows, by a token of each pack or several, than tp shares evenly: that may take more.
+    void shorten(const Passes& passes, std::vector<Passes>& all) {
+        Batch batch = passes.batch;
+        auto samples = std::make_shared<std::vector<Sample>>(*batch.samples);
+        for (int removed = 1; removed <= 2 * cp(); ++removed) {
+            for (std::size_t i = 0; i < batch.packs.size(); ++i) {
+                Pack& pack = batch.packs[i];
+                if (pack.samples.empty()) continue;
+                --pack.tokens;
+                if (i > 0 && pack.samples == batch.packs[0].samples) continue;  // walked twice
+                Sample& last = (*samples)[static_cast<std::size_t>(pack.samples.back())];
+                if (last.tokens.size() < 3) return;
+                last = cut(std::move(last), last.tokens.size() - 1);
+            }
+            batch.samples = samples;
+            Passes shorter = shaped(batch);
+            if (pads(shorter.shape)) return keep_largest(all, std::move(shorter));
+            samples = std::make_shared<std::vector<Sample>>(*samples);
+        }
+    }
+
+    int cp() const { return static_cast<int>(config_.mesh.cp); }
 
     const RunConfig& config_;
     const Task& task_;
     const PolicyOptions& options_;
+    std::optional<pipeline::Plan> plan_;
     std::int64_t row_ranks_;  // that share the rows of hidden states between blocks
     std::uint64_t seed_;
-    std::int64_t score_tokens_ = 0;
+    std::int64_t most_targets_ = -1;
     Workload result_;
 };
 
-}  // namespace
-
-RankShape rank_shape(const RunConfig& c) {
-    const auto shards = static_cast<int>(c.shard_ranks()), tp = static_cast<int>(c.mesh.tp);
-    return {shards, static_cast<int>(c.world_size()) / (shards * tp), static_cast<int>(c.mesh.cp), tp};
+// What a rank holds, action by action: micro-batches of each stage whose gradients are still to be computed, of the inputs and
+// of the weights.
+std::set<std::vector<int>> states_of(const pipeline::Schedule& schedule) {
+    using pipeline::ActionKind;
+    const std::size_t stages = schedule.rank_of_stage.size();
+    std::set<std::vector<int>> states;
+    for (const pipeline::ActionList& list : schedule.ranks) {
+        std::vector<int> held(2 * stages);
+        for (const pipeline::Action& action : list) {
+            for (const pipeline::Action& part : parts_of(action)) {
+                const auto stage = static_cast<std::size_t>(part.stage);
+                if (part.kind == ActionKind::forward) ++held[stage];
+                if (is_backward(part.kind)) --held[stage];
+                if (part.kind == ActionKind::backward_input) ++held[stages + stage];
+                if (part.kind == ActionKind::backward_weight) --held[stages + stage];
+                states.insert(held);
+            }
+        }
+    }
+    return states;
 }
 
-Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options) {
-    return Batches(config, task, options).workload();
+}  // namespace
+
+int enough_micro_batches(const pipeline::Plan& plan, int all) {
+    const std::set<std::vector<int>> wanted = states_of(plan.compute(all));
+    for (int count = plan.microbatches(1); count < all; count = plan.microbatches(count + 1)) {
+        const std::set<std::vector<int>> states = states_of(plan.compute(count));
+        if (std::includes(states.begin(), states.end(), wanted.begin(), wanted.end())) return count;
+    }
+    return all;
+}
+
+Workload workload_of(const RunConfig& config, const Task& task, const PolicyOptions& options,
+                     const model::ModelConfig& model) {
+    return Batches(config, task, options, model).workload();
 }
 
 }  // namespace tandem::trainer::memory

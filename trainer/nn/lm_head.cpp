@@ -1,7 +1,6 @@
 #include "trainer/nn/lm_head.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -29,7 +28,7 @@ void scatter_rows(Stream& stream, const Tensor& from, std::span<const std::int32
         while (i + count < rows.size() && rows[i + count] == rows[i + count - 1] + 1) ++count;
         std::byte* to = target.raw() + static_cast<std::size_t>(rows[i]) * row_bytes;
         if (stream.is_inline()) {
-            std::memcpy(to, from.raw() + i * row_bytes, count * row_bytes);
+            copy(stream, {from.raw() + i * row_bytes, count * row_bytes}, {to, count * row_bytes});
             continue;
         }
         ops::CopyItem& run = runs.emplace_back();

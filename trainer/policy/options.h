@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/device/device.h"
 #include "common/tensor/dtype.h"
+#include "trainer/data/packing.h"
 #include "trainer/fsdp/reshard_after_forward.h"
 #include "trainer/nn/checkpointing.h"
 #include "trainer/pipeline/options.h"
@@ -49,6 +51,9 @@ struct PolicyOptions {
     // The deepest sleep that the policy may be asked for: a GPU's memory must be allocated so that its pages
     // can go. The CPU's always can.
     enum class Sleep : std::uint8_t { none, optimizer, all } deepest_sleep = Sleep::none;
+    // The packs that a rank works on in place of its own of the batch, which it does where this is empty or they are none.
+    // For a prediction of memory, which walks the largest ones (trainer/memory).
+    std::function<std::vector<Pack>()> packs;
     bool value_head = false;     // value_head.weight [1, hidden], zero at first, over the last hidden state
     double value_lr_factor = 1;  // its learning rate over that of the others
 };

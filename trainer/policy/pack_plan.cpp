@@ -1,5 +1,7 @@
 #include "trainer/policy/pack_plan.h"
 
+#include <algorithm>
+
 #include "common/align.h"
 #include "trainer/context/sequence_layout.h"
 
@@ -20,6 +22,13 @@ std::vector<std::vector<Pack>> pack_plan(const PolicyOptions& options, int cp, i
     return options.micro_batch > 0
                ? plan_fixed_packs(lengths, batch_ranks, options.micro_batch, capacity, admitted)
                : plan_packs(lengths, batch_ranks, capacity, admitted);
+}
+
+PackCount admitted_packs(const pipeline::Plan* pipeline, bool training) {
+    if (pipeline == nullptr) return {};
+    return [pipeline, training](int needed) {
+        return training ? pipeline->microbatches(needed) : std::max(needed, pipeline->ranks());
+    };
 }
 
 bool use_zigzag(const PolicyOptions& options, int cp, const Pack& pack) {

@@ -21,13 +21,10 @@ Policy::Prepared::Prepared(Policy& policy, const std::vector<Sample>& samples, c
       compute{policy.compute_, policy.options_.compute_dtype, *context, policy.tensor_, batch.positions} {}
 
 std::vector<Pack> Policy::own_packs(const std::vector<Sample>& samples, bool training) const {
-    PackCount
-        admitted;  // as the pipeline's schedule admits; a pass forward takes any number, best no fewer than ranks
-    if (plan_)
-        admitted = [&](int needed) {
-            return training ? plan_->microbatches(needed) : std::max(needed, plan_->ranks());
-        };
-    auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples, admitted);
+    if (std::vector<Pack> chosen = options_.packs ? options_.packs() : std::vector<Pack>(); !chosen.empty())
+        return chosen;
+    auto plan = pack_plan(options_, cp(), shard_mesh_.batch_ranks, samples,
+                          admitted_packs(plan_ ? &*plan_ : nullptr, training));
     return std::move(plan[static_cast<std::size_t>(shard_mesh_.batch_rank)]);
 }
 

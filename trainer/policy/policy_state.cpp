@@ -51,6 +51,7 @@ void Policy::initialise() {
     const InitialWeights init{options_.seed, options_.init_std, config_.num_hidden_layers};
     const std::vector<Parameter>& all = decoder_.parameters();
     HostAccess access;
+    Stream host_work = Stream::make_inline();
     compute_.synchronize();
     for (std::size_t i = 0; i < all.size(); ++i) {
         if (all[i].name == kValueHead) continue;  // stays zero
@@ -59,7 +60,8 @@ void Policy::initialise() {
         const bool here = local.device().type == DeviceType::cpu;
         const Tensor host =
             here ? local : Tensor::empty(local.shape(), local.dtype(), "initial weights", pinned_pool());
-        fill_initial_weights(init, all[i], parameter.layout(), host.values<float>());
+        host_work.enqueue(
+            [&] { fill_initial_weights(init, all[i], parameter.layout(), host.values<float>()); });
         if (!here) access.write(host, local);
     }
 }

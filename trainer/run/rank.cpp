@@ -163,9 +163,7 @@ void RankRun::build() {
     options_ = policy_options(config_);
     options_.device = device;
     if (options_.offload.directory.empty()) options_.offload.directory = directory_;
-    std::vector<std::string> axes{"dp_replicate", "dp_shard", "cp", "tp"};
-    if (config_.mesh.pp > 1) axes.insert(axes.begin(), "pp");
-    policy_.emplace(dims.train_mesh().slice(axes), model, options_);
+    policy_.emplace(dims.train_mesh().slice(policy_axes(config_)), model, options_);
 }
 
 void RankRun::connect(const ConnectSync& connect_sync) {
@@ -308,8 +306,7 @@ void RankRun::finish() {
 
 void RankRun::write_summary_and_trace() {
     std::optional<memory::Prediction> prediction;
-    if (config_.mesh.pp == 1)  // stages are not predicted
-        prediction = memory::report_of(config_, schema_, *task_, sync_->memory()).prediction;
+    if (first()) prediction = memory::prediction_of(config_, schema_, *task_, sync_->memory());
     const auto memory = memory::measured(*world_, prediction);
     nlohmann::ordered_json summary = summary_of(config_, result_);
     summary["memory"] = memory;

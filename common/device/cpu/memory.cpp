@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/device/counting/counting.h"
 #include "common/device/cpu/caching_pool.h"
 #include "common/error.h"
 
@@ -103,10 +104,11 @@ class RangePool final : public MemoryPool {
 }  // namespace
 
 MemoryPool& cpu_pool() {
-    return caching_pool();
+    return only_counts() ? detail::counting::pool(Device{}) : caching_pool();
 }
 
 std::size_t trim_cpu_pool() {
+    if (only_counts()) return 0;
     const std::size_t bytes = caching_pool().trim();
     ::malloc_trim(0);
     return bytes;

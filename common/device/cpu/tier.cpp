@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/device/counting/counting.h"
 #include "common/device/memory_stats.h"
 #include "common/error.h"
 
@@ -103,6 +104,7 @@ class FileTier final : public Tier {
 }  // namespace
 
 std::unique_ptr<Tier> make_file_tier(const std::string& directory, std::uint64_t bytes) {
+    if (only_counts()) return detail::counting::make_tier(bytes);
     return std::make_unique<FileTier>(directory, bytes);
 }
 
@@ -113,7 +115,7 @@ ReleasedPages::ReleasedPages(Span range, std::string_view tag)
     auto* const end = reinterpret_cast<std::byte*>(
         reinterpret_cast<std::uintptr_t>(range.data + range.bytes) / kPage * kPage);
     detail::count_release(tag_, range_.bytes);
-    if (begin >= end) return;
+    if (begin >= end || only_counts()) return;
     const auto bytes = static_cast<std::size_t>(end - begin);
     // Shared memory must lose the pages themselves, for every process that maps them; private memory knows
     // no such thing.

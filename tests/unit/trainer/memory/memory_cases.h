@@ -30,6 +30,7 @@ struct MemoryCase {
     bool sequence_parallel = true;
     bool loss_parallel = true;
     bool value_head = false;
+    std::string schedule = "1F1B";  // with mesh.pp
 };
 
 std::string describe(const MemoryCase& c);
@@ -37,9 +38,8 @@ std::vector<MemoryCase> one_rank_cases();
 std::vector<MemoryCase> process_cases();
 std::vector<MemoryCase> gpu_cases();  // processes, each on the first GPU, real or emulated
 
-// Two steps, scores and training, on one rank. Returns what was off: a tag on rank 0, by a byte that no counter explains; the
-// sum of a phase on another rank, by more than a tenth; empty when nothing was. Memory must be this rank's alone: a process
-// each.
+// Two steps, scores and training, on one rank. Returns what was off: a tag, by a byte that no counter explains; empty when
+// nothing was. Memory must be this rank's alone: a process each.
 std::string check_memory(std::shared_ptr<comm::Communicator> world, const MemoryCase& c);
 
 }  // namespace tandem::trainer::testing
