@@ -20,31 +20,31 @@ class Silent final : public Communicator {
     const std::vector<int>& global_ranks() const override { return ranks_; }
     const std::string& name() const override { return name_; }
 
-    Work all_gather(std::span<const GatherItem> items, Stream&) override {
+    Work all_gather(std::span<const GatherItem> items, Stream& stream) override {
         check_all_gather(*this, items);
-        return {};
+        return Work(stream.record());
     }
-    Work reduce_scatter(std::span<const ReduceScatterItem> items, ReduceOp, Stream&) override {
+    Work reduce_scatter(std::span<const ReduceScatterItem> items, ReduceOp, Stream& stream) override {
         check_reduce_scatter(*this, items);
-        return {};
+        return Work(stream.record());
     }
-    Work all_reduce(Span inout, DType dtype, ReduceOp op, Stream&) override {
+    Work all_reduce(Span inout, DType dtype, ReduceOp op, Stream& stream) override {
         check_all_reduce(*this, inout, dtype, op);
-        return {};
+        return Work(stream.record());
     }
-    Work broadcast(Span, int root, Stream&) override {
+    Work broadcast(Span, int root, Stream& stream) override {
         check_broadcast(*this, root);
-        return {};
+        return Work(stream.record());
     }
-    Work all_to_all(const AllToAllItem& item, Stream&) override {
+    Work all_to_all(const AllToAllItem& item, Stream& stream) override {
         check_all_to_all(*this, item);
-        return {};
+        return Work(stream.record());
     }
-    Work p2p(std::span<const P2POp> ops, Stream&) override {
+    Work p2p(std::span<const P2POp> ops, Stream& stream) override {
         check_p2p(*this, ops);
-        return {};
+        return Work(stream.record());
     }
-    Work barrier(Stream&) override { return {}; }
+    Work barrier(Stream& stream) override { return Work(stream.record()); }
 
     std::shared_ptr<Communicator> split(const std::vector<int>& ranks, const std::string& name) override {
         const int self = ranks_[static_cast<std::size_t>(rank_)];

@@ -104,6 +104,10 @@ std::uint64_t at(const std::map<std::string, std::uint64_t>& by_tag, const std::
     return found == by_tag.end() ? 0 : found->second;
 }
 
+std::uint64_t off(std::uint64_t a, std::uint64_t b) {
+    return std::max(a, b) - std::min(a, b);
+}
+
 }  // namespace
 
 std::string describe(const MemoryCase& c) {
@@ -131,11 +135,18 @@ std::string check_memory(std::shared_ptr<comm::Communicator> world, const Memory
         // The communicator's own few kilobytes would count in models as small as these.
         auto all = measured.at(phase).by_tag;
         for (const char* own : {"comm_groups", "comm_staging"}) all.erase(own);
+        std::uint64_t sum = 0;
+        for (const auto& [tag, bytes] : all) sum += bytes;
+        if (!c.is_exact()) {
+            if (off(sum, expected.bytes) > expected.bytes / 10)
+                wrong += fmt::format("{}: {} bytes, predicted {}\n", phase, sum, expected.bytes);
+            continue;
+        }
         all.merge(std::map<std::string, std::uint64_t>(expected.by_tag));  // adds what was not there
         for (const auto& [tag, bytes] : all) {
             const std::uint64_t there = at(measured.at(phase).by_tag, tag),
                                 awaited = at(expected.by_tag, tag);
-            if (std::max(there, awaited) - std::min(there, awaited) > kCounters)
+            if (off(there, awaited) > kCounters)
                 wrong += fmt::format("{}, {}: {} bytes, predicted {}\n", phase, tag, there, awaited);
         }
     }
@@ -215,7 +226,6 @@ std::vector<MemoryCase> pipeline_cases() {
             c.micro_batches = 2 + n % 4;
             c.reduce_every = n / 2 % 2 == 0;
             c.value_head = n / 3 % 2 == 0;
-            if (n % 5 == 0) c.model = 2;  // whose hidden states and groups go on threads of their own
             cases.push_back(c);
             ++n;
         }
@@ -225,6 +235,11 @@ std::vector<MemoryCase> pipeline_cases() {
                                  MeshSizes{1, 1, 0, 0, 4}}) {
         add(mesh, "1F1B");
         if (mesh.pp == 2) add(mesh, "InterleavedZeroBubble");
+    }
+    for (const MeshSizes mesh : {MeshSizes{1, 1, 0, 0, 2}, MeshSizes{2, 1, 0, 0, 2}}) {
+        MemoryCase c{2, mesh};
+        c.micro_batches = 4;
+        cases.push_back(c);
     }
     return cases;
 }

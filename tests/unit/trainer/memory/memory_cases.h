@@ -31,6 +31,8 @@ struct MemoryCase {
     bool loss_parallel = true;
     bool value_head = false;
     std::string schedule = "1F1B";  // with mesh.pp
+    // Else it depends on timing how many hidden states are on their way, on threads of their own, to the next stage.
+    bool is_exact() const { return mesh.pp == 0 || model != 2; }
 };
 
 std::string describe(const MemoryCase& c);
@@ -38,8 +40,8 @@ std::vector<MemoryCase> one_rank_cases();
 std::vector<MemoryCase> process_cases();
 std::vector<MemoryCase> gpu_cases();  // processes, each on the first GPU, real or emulated
 
-// Two steps, scores and training, on one rank. Returns what was off: a tag, by a byte that no counter explains; empty when
-// nothing was. Memory must be this rank's alone: a process each.
+// Two steps, scores and training, on one rank. Returns what was off: a tag, by a byte that no counter explains (in a
+// case that is not exact the sum, by more than a tenth); empty when nothing was. Memory must be this rank's alone: a process each.
 std::string check_memory(std::shared_ptr<comm::Communicator> world, const MemoryCase& c);
 
 }  // namespace tandem::trainer::testing
