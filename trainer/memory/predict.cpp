@@ -5,6 +5,7 @@
 #include "common/comm/launch.h"
 #include "common/device/counting.h"
 #include "trainer/policy/policy.h"
+#include "trainer/policy/token_buffer.h"
 
 namespace tandem::trainer::memory {
 namespace {
@@ -53,16 +54,24 @@ class Rank {
     }
 
     void walk(const Work::Step& step) {
-        for (const auto& [batch, options] : step.scores) policy_.score(begin(batch), options);
+        for (const auto& [batch, options] : step.scores) {
+            const Buffer others = begin(batch, TokenBuffer::kScores);
+            policy_.score(*batch.samples, options);
+        }
         for (const auto& [batch, loss] : step.updates) {
-            policy_.accumulate(begin(batch), loss);
+            {
+                const Buffer others = begin(batch, loss.on_policy ? TokenBuffer::kFoundByAnUpdate : 0);
+                policy_.accumulate(*batch.samples, loss);
+            }
             policy_.apply(/*lr=*/1e-6);
         }
     }
 
-    const std::vector<Sample>& begin(const Batch& batch) {
+    // Returns the room for numbers of the samples that are left out, so many a token.
+    Buffer begin(const Batch& batch, std::size_t kinds) {
         packs_ = &batch.packs;
-        return *batch.samples;
+        const auto bytes = kinds * static_cast<std::size_t>(batch.other_tokens) * sizeof(float);
+        return bytes > 0 ? Buffer(bytes, "logprobs") : Buffer();
     }
 
     void publish() {

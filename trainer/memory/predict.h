@@ -22,7 +22,8 @@ namespace tandem::trainer::memory {
 // A batch of all ranks, and the packs of it that the rank works on.
 struct Batch {
     std::shared_ptr<const std::vector<Sample>> samples;
-    std::vector<Pack> packs;  // none: its own, as in a run
+    std::vector<Pack> packs;        // none: its own, as in a run
+    std::int64_t other_tokens = 0;  // of samples that are in no pack and left out
 };
 
 // What a rank does.

@@ -1,6 +1,7 @@
 #include "trainer/memory/workload.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,8 +15,6 @@
 namespace tandem::trainer::memory {
 namespace {
 
-using Samples = std::shared_ptr<const std::vector<Sample>>;
-
 constexpr std::int64_t kSteps = 2;  // of each kind that are drawn
 
 Sample sample_of(Tokens prompt, std::int64_t answer) {
@@ -27,18 +26,23 @@ Sample sample_of(Tokens prompt, std::int64_t answer) {
     return sample;
 }
 
-Sample cut(Sample sample, std::size_t length) {
-    sample.tokens.resize(length);
-    sample.target_mask.resize(length);
+std::int64_t tokens_of(const std::vector<Sample>& samples) {
+    std::int64_t tokens = 0;
+    for (const Sample& sample : samples) tokens += std::ssize(sample.tokens);
+    return tokens;
+}
+
+void cut_last(Sample& sample) {
+    sample.tokens.pop_back();
+    sample.target_mask.pop_back();
     for (std::vector<float>* values : {&sample.rollout_logprobs, &sample.old_logprobs,
                                        &sample.reference_logprobs, &sample.values, &sample.returns}) {
-        if (!values->empty()) values->resize(length);
+        if (!values->empty()) values->pop_back();
     }
-    return sample;
 }
 
 // Zeros for what the loss cannot do without.
-Samples with_scores(std::vector<Sample> samples, const LossOptions& loss) {
+void add_scores(std::vector<Sample>& samples, const LossOptions& loss) {
     for (Sample& sample : samples) {
         const std::vector<float> zeros(sample.tokens.size());
         if (loss.truncation != LossOptions::Truncation::off)
@@ -46,7 +50,25 @@ Samples with_scores(std::vector<Sample> samples, const LossOptions& loss) {
         if (loss.kl_coef != 0) sample.reference_logprobs = zeros;
         if (loss.value_coef != 0) sample.values = sample.returns = zeros;
     }
-    return std::make_shared<const std::vector<Sample>>(std::move(samples));
+}
+
+// The packs, and of the samples theirs alone.
+Batch batch_of(const std::vector<Sample>& all, std::vector<Pack> packs, const LossOptions& loss) {
+    std::map<int, int> kept;  // sample -> place in the batch, in the same order
+    for (const Pack& pack : packs) {
+        for (const int sample : pack.samples) kept[sample] = 0;
+    }
+    std::vector<Sample> samples;
+    for (auto& [sample, place] : kept) {
+        place = static_cast<int>(samples.size());
+        samples.push_back(all[static_cast<std::size_t>(sample)]);
+    }
+    add_scores(samples, loss);
+    for (Pack& pack : packs) {
+        for (int& sample : pack.samples) sample = kept.at(sample);
+    }
+    const std::int64_t others = tokens_of(all) - tokens_of(samples);
+    return {std::make_shared<const std::vector<Sample>>(std::move(samples)), std::move(packs), others};
 }
 
 // The packs of one rank, and the largest of them.
@@ -77,7 +99,7 @@ class Batches {
     Work::Step warm_start() {
         std::vector<Passes> passes;
         for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
-            pack(with_scores(supervised(step), supervised_loss()), Lengths::exact, true, passes);
+            pack(supervised(step), supervised_loss(), Lengths::exact, true, passes);
         return {{}, updates(passes, supervised_loss()), false};
     }
 
@@ -88,8 +110,8 @@ class Batches {
         std::vector<Passes> scored, trained;
         for (std::int64_t step = 0; step < std::min(kSteps, config_.grpo.steps); ++step) {
             const std::vector<Sample> samples = rollouts(step);
-            if (own || reference) pack(with_scores(samples, {}), Lengths::most, false, scored);
-            pack(with_scores(first_part(samples, step), loss), Lengths::most, true, trained);
+            if (own || reference) pack(samples, {}, Lengths::most, false, scored);
+            pack(first_part(samples, step), loss, Lengths::most, true, trained);
         }
         Work::Step step;
         for (const Passes& passes : scored) {
@@ -156,10 +178,11 @@ class Batches {
                                          [&](const PassShape& other) { return covers(other, shape); });
         if (!covered) result_.largest.push_back(shape);
     }
-    void keep_largest(std::vector<Passes>& all, Passes one) const {
-        const bool covered = std::any_of(all.begin(), all.end(),
-                                         [&](const Passes& other) { return covers(other.shape, one.shape); });
-        if (covered) return;
+    bool is_covered(const std::vector<Passes>& all, const PassShape& shape) const {
+        return std::any_of(all.begin(), all.end(),
+                           [&](const Passes& other) { return covers(other.shape, shape); });
+    }
+    void keep(std::vector<Passes>& all, Passes one) const {
         std::erase_if(all, [&](const Passes& other) { return covers(one.shape, other.shape); });
         all.push_back(std::move(one));
     }
@@ -167,16 +190,20 @@ class Batches {
     // Samples are as long as they will be, or as they may become.
     enum class Lengths : std::uint8_t { exact, most };
 
-    void pack(const Samples& samples, Lengths lengths, bool training, std::vector<Passes>& all) {
-        const auto packs_of = pack_plan(options_, cp(), static_cast<int>(config_.mesh.dp), *samples,
+    void pack(const std::vector<Sample>& samples, const LossOptions& loss, Lengths lengths, bool training,
+              std::vector<Passes>& all) {
+        const auto packs_of = pack_plan(options_, cp(), static_cast<int>(config_.mesh.dp), samples,
                                         admitted_packs(plan_ ? &*plan_ : nullptr, training));
         for (const std::vector<Pack>& packs : packs_of) {
             if (training)
                 result_.micro_batches = std::max(result_.micro_batches, static_cast<int>(packs.size()));
             for (std::vector<Pack>& walked : walks(packs, training)) {
-                const Passes passes = shaped({samples, std::move(walked)});
-                keep_largest(all, passes);
-                if (lengths == Lengths::most && row_ranks_ > 1 && !pads(passes.shape)) shorten(passes, all);
+                const PassShape shape = shape_of(samples, walked.front());
+                if (is_covered(all, shape)) continue;
+                const Passes passes{shape, batch_of(samples, std::move(walked), loss)};
+                keep(all, passes);
+                if (lengths == Lengths::most && row_ranks_ > 1 && !pads(shape))
+                    keep_shorter(all, passes.batch);
             }
         }
     }
@@ -199,38 +226,38 @@ class Batches {
         return result;
     }
 
-    // With the shape of the first pack, on the rank of cp that has the most targets.
-    Passes shaped(Batch batch) {
-        const Pack& pack = batch.packs.front();
+    // On the rank of cp that has the most targets.
+    PassShape shape_of(const std::vector<Sample>& samples, const Pack& pack) {
         PassShape most{0, -1, use_zigzag(options_, cp(), pack)};
         for (int rank = 0; rank < cp(); ++rank) {
-            const MicroBatch here = make_micro_batch(*batch.samples, pack, most.zigzag, cp(), rank);
+            const MicroBatch here = make_micro_batch(samples, pack, most.zigzag, cp(), rank);
             const std::int64_t targets = std::ssize(here.target_rows);
             if (targets > most.targets) most = {std::ssize(here.tokens), targets, most.zigzag};
             if (targets > std::exchange(most_targets_, std::max(most_targets_, targets)))
                 result_.cp_rank = rank;
         }
-        return {most, std::move(batch)};
+        return most;
     }
 
-    // With fewer rows, by a token of each pack or several, than tp shares evenly: that may take more.
-    void shorten(const Passes& passes, std::vector<Passes>& all) {
-        Batch batch = passes.batch;
-        auto samples = std::make_shared<std::vector<Sample>>(*batch.samples);
+    // With fewer rows, by some tokens of each pack, than tp shares evenly: that may take more.
+    void keep_shorter(std::vector<Passes>& all, Batch batch) {
+        std::set<int> lasts;  // of each pack
+        for (const Pack& pack : batch.packs) {
+            if (!pack.samples.empty()) lasts.insert(pack.samples.back());
+        }
+        std::vector<Sample> samples = *batch.samples;
         for (int removed = 1; removed <= 2 * cp(); ++removed) {
-            for (std::size_t i = 0; i < batch.packs.size(); ++i) {
-                Pack& pack = batch.packs[i];
-                if (pack.samples.empty()) continue;
-                --pack.tokens;
-                if (i > 0 && pack.samples == batch.packs[0].samples) continue;  // walked twice
-                Sample& last = (*samples)[static_cast<std::size_t>(pack.samples.back())];
-                if (last.tokens.size() < 3) return;
-                last = cut(std::move(last), last.tokens.size() - 1);
+            for (Pack& pack : batch.packs) pack.tokens -= pack.samples.empty() ? 0 : 1;
+            for (const int last : lasts) {
+                if (samples[static_cast<std::size_t>(last)].tokens.size() < 3) return;
+                cut_last(samples[static_cast<std::size_t>(last)]);
             }
-            batch.samples = samples;
-            Passes shorter = shaped(batch);
-            if (pads(shorter.shape)) return keep_largest(all, std::move(shorter));
-            samples = std::make_shared<std::vector<Sample>>(*samples);
+            batch.other_tokens += std::ssize(lasts);
+            const PassShape shape = shape_of(samples, batch.packs.front());
+            if (!pads(shape)) continue;
+            batch.samples = std::make_shared<const std::vector<Sample>>(std::move(samples));
+            if (!is_covered(all, shape)) keep(all, {shape, std::move(batch)});
+            return;
         }
     }
 

@@ -35,7 +35,7 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
     wake_for(Sleep::optimizer);
     require(!wanted.values || options_.value_head, "values of a model without a value head");
     check_samples(samples, config_.vocab_size);
-    TokenBuffer buffer(samples, 3, shard_mesh_.world->memory());
+    TokenBuffer buffer(samples, TokenBuffer::kScores, shard_mesh_.world->memory());
     if (wanted.reference) fsdp_.gather_from(*reference_);
     const auto head = [&](const Prepared& one, const DecoderStage& stage, Tensor hidden) {
         const std::size_t n = one.batch.owners.size();
@@ -83,7 +83,7 @@ StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptio
     gradients_in_use_ = true;
     LossSums sums;
     std::optional<TokenBuffer> logprobs;
-    if (loss.on_policy) logprobs.emplace(samples, 1, shard_mesh_.world->memory());
+    if (loss.on_policy) logprobs.emplace(samples, TokenBuffer::kFoundByAnUpdate, shard_mesh_.world->memory());
     const auto head = [&](const Prepared& one, const DecoderStage& stage, Tensor hidden) {
         MicroBatchLoss part(batch_loss, samples, one.pack, one.batch, *shard_mesh_.context, sums,
                             logprobs ? &*logprobs : nullptr);

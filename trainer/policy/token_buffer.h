@@ -13,6 +13,9 @@ namespace tandem::trainer {
 
 class TokenBuffer {
   public:
+    static constexpr std::size_t kScores = 3;           // of a token: log-prob, entropy, value
+    static constexpr std::size_t kFoundByAnUpdate = 1;  // the log-prob
+
     // `kinds` numbers a token, zero at first. The samples must outlive this.
     TokenBuffer(const std::vector<Sample>& samples, std::size_t kinds, MemoryPool& pool);
 
