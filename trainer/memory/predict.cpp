@@ -27,10 +27,8 @@ class Rank {
         reset_memory_peaks();
         if (!work_.sync.empty()) connect();
         for (const Work::Step& step : work_.steps) {
-            for (const bool last : {false, true}) {
-                walk(step);
-                if (last || step.publishes) publish();
-            }
+            walk(step);
+            publish();
         }
     }
 

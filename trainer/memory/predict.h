@@ -36,13 +36,13 @@ struct Work {
         Batch batch;
         LossOptions loss;
     };
+    // Scores, updates, then a sync of what was made, and sleep.
     struct Step {
         std::vector<Score> scores;
         std::vector<Update> updates;
-        bool publishes = true;  // what it has made, and sleeps; else only the last one of them does
     };
-    std::vector<Step> steps;  // each comes twice: the second one finds what the first one keeps
-    bool reference = false;   // there is such a model
+    std::vector<Step> steps;                   // a second one of a kind finds what the first one keeps
+    bool reference = false;                    // there is such a model
     std::map<std::string, std::int64_t> sync;  // bytes by tag that a sync holds on the rank
 };
 

@@ -3,10 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "common/mesh/parallel_dims.h"
+#include "common/thread.h"
 
 #include "trainer/config/policy_options.h"
 
@@ -75,6 +79,13 @@ std::string tensor_choices_text(const Report& report) {
     return text;
 }
 
+const Report::Stage& largest_of(const std::vector<Report::Stage>& stages) {
+    return *std::max_element(stages.begin(), stages.end(),
+                             [](const Report::Stage& a, const Report::Stage& b) {
+                                 return a.prediction.peak().bytes < b.prediction.peak().bytes;
+                             });
+}
+
 // The ranks that are predicted, with other options too.
 class Ranks {
   public:
@@ -96,10 +107,20 @@ class Ranks {
         work.sync = first == 0 ? sync_.first : sync_.other;
         return {first, predict(model_, options, dims.train_mesh().slice(policy_axes(config_)), work)};
     }
-    std::vector<Report::Stage> stages(const PolicyOptions& options) const {
-        std::vector<Report::Stage> all;
-        for (int number = 0; number < static_cast<int>(config_.mesh.pp); ++number)
-            all.push_back(stage(number, options));
+    // A rank of each stage with each of the options. They do not know of each other: as many at a time as there are cores.
+    std::vector<std::vector<Report::Stage>> stages(const std::vector<PolicyOptions>& choices) const {
+        const auto stages = static_cast<std::size_t>(config_.mesh.pp);
+        std::vector<std::vector<Report::Stage>> all(choices.size(), std::vector<Report::Stage>(stages));
+        std::atomic<std::size_t> next = 0;
+        const auto work = [&] {
+            for (std::size_t i = next++; i < choices.size() * stages; i = next++)
+                all[i / stages][i % stages] = stage(static_cast<int>(i % stages), choices[i / stages]);
+        };
+        std::vector<std::future<void>> others;
+        for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i)
+            others.push_back(start_call("that predicts memory", work));
+        work();
+        for (std::future<void>& other : others) other.get();
         return all;
     }
 
@@ -110,43 +131,51 @@ class Ranks {
     SyncMemory sync_;
 };
 
-const Report::Stage& largest_of(const std::vector<Report::Stage>& stages) {
-    return *std::max_element(stages.begin(), stages.end(),
-                             [](const Report::Stage& a, const Report::Stage& b) {
-                                 return a.prediction.peak().bytes < b.prediction.peak().bytes;
-                             });
-}
-
-std::vector<Report::Choice> choices_of(const RunConfig& config, const Ranks& ranks) {
-    std::vector<Report::Choice> choices;
+// The run's own options, and after them every choice under [memory], and every one of [tensor_parallel] on a mesh with tp.
+std::vector<PolicyOptions> options_of(const RunConfig& config) {
+    std::vector<PolicyOptions> all{policy_options(config)};
     for (const char* checkpointing : kCheckpointing) {
         for (const char* offload : kOffload) {
             RunConfig other = config;
             other.memory.activation_checkpointing = checkpointing;
             other.memory.offload = offload;
-            const Prediction there = largest_of(ranks.stages(policy_options(other))).prediction;
-            const bool chosen =
-                checkpointing == config.memory.activation_checkpointing && offload == config.memory.offload;
-            choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
+            all.push_back(policy_options(other));
         }
     }
-    return choices;
-}
-
-std::vector<Report::TensorChoice> tensor_choices_of(const RunConfig& config, const Ranks& ranks) {
-    std::vector<Report::TensorChoice> choices;
+    if (config.mesh.tp == 1) return all;
     for (const bool sequence_parallel : {true, false}) {
         for (const bool loss_parallel : {true, false}) {
-            PolicyOptions options = policy_options(config);
-            const bool chosen =
-                sequence_parallel == options.sequence_parallel && loss_parallel == options.loss_parallel;
-            options.sequence_parallel = sequence_parallel;
-            options.loss_parallel = loss_parallel;
-            const Prediction there = largest_of(ranks.stages(options)).prediction;
-            choices.push_back({sequence_parallel, loss_parallel, there.peak().bytes, there.phase, chosen});
+            all.push_back(all.front());
+            all.back().sequence_parallel = sequence_parallel;
+            all.back().loss_parallel = loss_parallel;
         }
     }
-    return choices;
+    return all;
+}
+
+// Takes the predictions of options_of() in their order.
+void add_choices(Report& report, const RunConfig& config,
+                 const std::vector<std::vector<Report::Stage>>& all) {
+    auto next = all.begin() + 1;
+    for (const char* checkpointing : kCheckpointing) {
+        for (const char* offload : kOffload) {
+            const Prediction& there = largest_of(*next++).prediction;
+            const bool chosen =
+                checkpointing == config.memory.activation_checkpointing && offload == config.memory.offload;
+            report.choices.push_back({checkpointing, offload, there.peak().bytes, there.phase, chosen});
+        }
+    }
+    const auto& tensor = config.tensor_parallel;
+    for (const bool sequence_parallel : {true, false}) {
+        for (const bool loss_parallel : {true, false}) {
+            if (next == all.end()) return;
+            const Prediction& there = largest_of(*next++).prediction;
+            const bool chosen =
+                sequence_parallel == tensor.sequence_parallel && loss_parallel == tensor.loss_parallel;
+            report.tensor_choices.push_back(
+                {sequence_parallel, loss_parallel, there.peak().bytes, there.phase, chosen});
+        }
+    }
 }
 
 std::string stages_text(const Report& report) {
@@ -167,12 +196,9 @@ const Report::Stage& Report::largest() const {
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
                  const SyncMemory& sync) {
     const Ranks ranks(config, schema, task, sync);
-    Report report{static_cast<int>(config.mesh.tp),
-                  ranks.work(),
-                  ranks.stages(policy_options(config)),
-                  choices_of(config, ranks),
-                  {}};
-    if (config.mesh.tp > 1) report.tensor_choices = tensor_choices_of(config, ranks);
+    const auto all = ranks.stages(options_of(config));
+    Report report{static_cast<int>(config.mesh.tp), ranks.work(), all.front(), {}, {}};
+    add_choices(report, config, all);
     return report;
 }
 

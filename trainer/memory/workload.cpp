@@ -88,19 +88,35 @@ class Batches {
           row_ranks_(options.sequence_parallel ? config.mesh.tp : 1),
           seed_(static_cast<std::uint64_t>(config.run.seed)) {}
 
+    // Twice what leaves something behind: the updates of a warm start, and steps, where they do not sleep so deeply that
+    // nothing is left but what an update leaves for the next one.
     Workload workload() {
-        if (config_.sft.steps > 0) result_.work.steps.push_back(warm_start());
-        if (config_.grpo.steps > 0) result_.work.steps.push_back(reinforcement());
+        std::vector<Work::Step>& steps = result_.work.steps;
         result_.work.reference = needs_reference(config_);
+        steps.push_back(warm_start());
+        if (config_.grpo.steps == 0) return std::move(result_);
+        const Work::Step step = reinforcement();
+        steps.push_back(step);
+        const bool forgets = options_.deepest_sleep == PolicyOptions::Sleep::all;
+        if (!forgets) steps.push_back(step);
+        if (forgets && config_.grpo.updates * config_.grpo.epochs > 1) repeat(steps.back().updates);
         return std::move(result_);
     }
 
   private:
+    static void repeat(std::vector<Work::Update>& updates) {
+        const std::vector<Work::Update> first = updates;
+        updates.insert(updates.end(), first.begin(), first.end());
+    }
+
+    // Nothing, if there is none, but the first sync.
     Work::Step warm_start() {
         std::vector<Passes> passes;
         for (std::int64_t step = 0; step < std::min(kSteps, config_.sft.steps); ++step)
             pack(supervised(step), supervised_loss(), Lengths::exact, true, passes);
-        return {{}, updates(passes, supervised_loss()), false};
+        Work::Step all{{}, updates(passes, supervised_loss())};
+        repeat(all.updates);
+        return all;
     }
 
     Work::Step reinforcement() {
@@ -119,9 +135,6 @@ class Batches {
             if (reference) step.scores.push_back({passes.batch, {.reference = true}});
         }
         step.updates = updates(trained, loss);
-        if (config_.grpo.updates * config_.grpo.epochs == 1) return step;
-        const std::vector<Work::Update> first = step.updates;
-        step.updates.insert(step.updates.end(), first.begin(), first.end());
         return step;
     }
 
@@ -200,10 +213,11 @@ class Batches {
             for (std::vector<Pack>& walked : walks(packs, training)) {
                 const PassShape shape = shape_of(samples, walked.front());
                 if (is_covered(all, shape)) continue;
-                const Passes passes{shape, batch_of(samples, std::move(walked), loss)};
-                keep(all, passes);
-                if (lengths == Lengths::most && row_ranks_ > 1 && !pads(shape))
-                    keep_shorter(all, passes.batch);
+                const Batch batch = batch_of(samples, std::move(walked), loss);
+                const bool may_pad = lengths == Lengths::most && row_ranks_ > 1 && !pads(shape);
+                const bool padded = may_pad && keep_shorter(all, batch);
+                // Of a pipeline's many micro-batches not both: a row is less than what padding takes.
+                if (!padded || !plan_) keep(all, {shape, batch});
             }
         }
     }
@@ -239,8 +253,8 @@ class Batches {
         return most;
     }
 
-    // With fewer rows, by some tokens of each pack, than tp shares evenly: that may take more.
-    void keep_shorter(std::vector<Passes>& all, Batch batch) {
+    // With fewer rows, by some tokens of each pack, than tp shares evenly: that may take more. False where there is none such.
+    bool keep_shorter(std::vector<Passes>& all, Batch batch) {
         std::set<int> lasts;  // of each pack
         for (const Pack& pack : batch.packs) {
             if (!pack.samples.empty()) lasts.insert(pack.samples.back());
@@ -249,7 +263,7 @@ class Batches {
         for (int removed = 1; removed <= 2 * cp(); ++removed) {
             for (Pack& pack : batch.packs) pack.tokens -= pack.samples.empty() ? 0 : 1;
             for (const int last : lasts) {
-                if (samples[static_cast<std::size_t>(last)].tokens.size() < 3) return;
+                if (samples[static_cast<std::size_t>(last)].tokens.size() < 3) return false;
                 cut_last(samples[static_cast<std::size_t>(last)]);
             }
             batch.other_tokens += std::ssize(lasts);
@@ -257,8 +271,9 @@ class Batches {
             if (!pads(shape)) continue;
             batch.samples = std::make_shared<const std::vector<Sample>>(std::move(samples));
             if (!is_covered(all, shape)) keep(all, {shape, std::move(batch)});
-            return;
+            return true;
         }
+        return false;
     }
 
     int cp() const { return static_cast<int>(config_.mesh.cp); }

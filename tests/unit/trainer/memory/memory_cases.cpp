@@ -82,7 +82,8 @@ LossOptions loss_of(const MemoryCase& c) {
 memory::Prediction predicted_of(const MemoryCase& c, const DeviceMesh& mesh) {
     const auto samples = std::make_shared<const std::vector<Sample>>(samples_of(c));
     memory::Work work;
-    work.steps = {{{{{samples, {}}, {.values = c.value_head}}}, {{{samples, {}}, loss_of(c)}}, true}};
+    const memory::Work::Step step{{{{samples, {}}, {.values = c.value_head}}}, {{{samples, {}}, loss_of(c)}}};
+    work.steps = {step, step};
     return memory::predict(family(c.model), options_of(c), mesh, work);
 }
 

@@ -11,13 +11,14 @@
 namespace tandem::trainer {
 namespace {
 
+// The first step behind the warm start.
 memory::Work::Step step_of(const std::string& toml) {
     RunConfig config;
     config::Schema schema = schema_of(config);
     schema.read_text(toml, "w.toml");
     const auto task = make_task(config, schema);
     return memory::workload_of(config, *task, policy_options(config), model_config(config, schema, *task))
-        .work.steps.at(0);
+        .work.steps.at(1);
 }
 
 // Of the pack that is walked first.
