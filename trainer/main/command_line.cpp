@@ -60,8 +60,9 @@ CLI::App* add_report(CLI::App& app, Arguments& arguments) {
 CLI::App* add_inspect_memory(CLI::App& app, Arguments& arguments) {
     CLI::App* command = app.get_subcommand("inspect")->add_subcommand(
         "memory",
-        "Peak memory of rank 0 in a configured run, by tag, and with other choices under [memory], and where "
-        "mesh.tp is above 1 under [tensor_parallel]");
+        "Peak memory of rank 0 in a configured run (with mesh.pp of the first rank of each stage), by tag, "
+        "and "
+        "with other choices under [memory], and where mesh.tp is above 1 under [tensor_parallel]");
     command->add_option("config", arguments.config_file, "TOML file of the run")
         ->required()
         ->type_name("CONFIG.toml");

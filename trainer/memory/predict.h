@@ -53,8 +53,8 @@ struct Prediction {
     const MemoryPeak& peak() const { return phases.at(phase); }
 };
 
-// Of the rank whose mesh it is, which may be abstract. A GPU of the options need not be there. Blocks while the policy runs,
-// which takes about a millisecond for a pass of thirty layers. Throws as Policy does.
+// Of the rank whose mesh it is, which may be abstract. A GPU of the options need not be there. Blocks while the policy runs:
+// about 0.1 ms a layer and micro-batch. Throws as Policy does.
 Prediction predict(const model::ModelConfig& model, const PolicyOptions& options, const DeviceMesh& mesh,
                    const Work& work);
 

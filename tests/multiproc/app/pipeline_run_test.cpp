@@ -70,6 +70,18 @@ TEST_F(PipelineRun, EveryModeBringsTheWeightsToTheEngine) {
     EXPECT_TRUE(weights("and_back") == weights("gather"));
 }
 
+TEST_F(PipelineRun, MemoryIsAsPredicted) {
+    for (const char* schedule : {"1F1B", "InterleavedZeroBubble"}) {
+        // Large enough that the fixed buffers of checkpoints do not decide.
+        finish(schedule, {"dp=2", "cp=1", "pp=2"},
+               {"model.hidden_size=256", "model.intermediate_size=704", "model.layers=8",
+                "model.vocab_size=4096", "sft.steps=2", "sft.batch=64", "grpo.steps=2", "held_out=4",
+                "sync.bucket_mib=1", std::string("pipeline.schedule=") + schedule});
+        const json memory = summary(schedule)["memory"];
+        EXPECT_NEAR(memory["ratio"].get<double>(), 1, 0.1) << schedule << memory.dump(1);
+    }
+}
+
 // One model, seven orders of work, and two lists of a file: the same losses.
 TEST_F(PipelineRun, EveryScheduleTrainsAlike) {
     const Words values{"sft.steps=5", "grpo.steps=2", "held_out=16", "model.layers=4", "sft.batch=64"};

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "common/device/devices.h"
@@ -27,16 +28,16 @@ TEST(Counting, MemoryIsCountedAndIsNotThere) {
     run_counting([] {
         {
             const MemoryPhase phase("large");
-            const Buffer a(300 * kGib, "a");
-            const Buffer b(200 * kGib, "b", device_pool(kCountedGpu));
+            const Buffer a(60 * kGib, "a");
+            const Buffer b(40 * kGib, "b", device_pool(kCountedGpu));
             EXPECT_TRUE(b.device() == kCountedGpu);
         }
-        const Buffer again(100 * kGib, "a");
-        EXPECT_EQ(memory_stats("a").live_bytes, 100 * kGib);
-        EXPECT_EQ(memory_stats("a").peak_bytes, 300 * kGib);
+        const Buffer again(10 * kGib, "a");
+        EXPECT_EQ(memory_stats("a").live_bytes, 10 * kGib);
+        EXPECT_EQ(memory_stats("a").peak_bytes, 60 * kGib);
         const MemoryPeak peak = memory_phase_peaks().at("large");
-        EXPECT_EQ(peak.bytes, 500 * kGib);
-        EXPECT_EQ(peak.by_tag.at("b"), 200 * kGib);
+        EXPECT_EQ(peak.bytes, 100 * kGib);
+        EXPECT_EQ(peak.by_tag.at("b"), 40 * kGib);
     });
     EXPECT_LT(process_memory().resident_bytes, before.resident_bytes + (std::size_t{16} << 20));
 }
@@ -108,8 +109,8 @@ TEST(Counting, OffloadedStateTakesNoRoomAnywhere) {
         const Buffer part(kGib, "part");
         file->write(0, ConstSpan(part.span()));
         file->read(kGib, part.span());
-        const auto pinned = make_pinned_tier(256 * kGib, "");
-        EXPECT_EQ(pinned->bytes(), 256 * kGib);
+        const auto pinned = make_pinned_tier(50 * kGib, "");
+        EXPECT_EQ(pinned->bytes(), 50 * kGib);
         {
             const ReleasedPages released(part.span(), "part");
             EXPECT_EQ(memory_stats("part").live_bytes, 0u);

@@ -31,6 +31,7 @@ kv_heads = 8
 head_dim = 128
 vocab_size = 128256
 context = 8192
+tie_embeddings = false
 [train]
 compute_dtype = "bf16"
 max_tokens_per_rank = 4096
