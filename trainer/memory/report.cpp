@@ -208,11 +208,11 @@ Prediction prediction_of(const RunConfig& config, const config::Schema& schema, 
 }
 
 std::string to_text(const RunConfig& c, const Report& report) {
-    const auto& [rank, prediction] = report.largest();
+    const Prediction& prediction = report.largest().prediction;
     std::string text = fmt::format(
         "Peak memory of rank {} of {} ({}; parameters {}over {}), {}, as counted without running it.\n"
         "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
-        rank, c.world_size(), c.mesh_text(),
+        report.largest().rank, c.world_size(), c.mesh_text(),
         c.mesh.tp > 1 ? fmt::format("cut in {} by tp, then ", c.mesh.tp) : "", c.shard_ranks(),
         c.train.compute_dtype, passes_text(report.work), report.work.micro_batches);
     std::vector<std::string> phases;
