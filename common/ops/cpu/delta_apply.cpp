@@ -43,9 +43,9 @@ class Writer {
     }
 
     // Steps over `unchanged` elements and writes those that words of 64 bits mark, as long as the words lie in
-    // the row and there are values enough for any. Returns the words done.
+    // the row and there are values enough for any. Returns the words done. Each word has an element to mark.
     size_t put_words(size_t unchanged, const std::byte* bitmap, size_t words) {
-        require_left(unchanged <= left_);
+        require_left(unchanged < left_);
         step(unchanged);
         words = std::min({words, left_ / 64, (row_elements_ - column_) / 64});
         const auto unpack =
