@@ -131,9 +131,11 @@ class Transformers:
         self.model = None
 
 
-def tokens_per_second(side, prompts, new_tokens):
+def tokens_per_second(side, draw_prompts, new_tokens):
+    """Other prompts for each request: no side finds a prefix that it has computed before."""
     times = []
     for count in (1, new_tokens + 1):
+        prompts = draw_prompts()
         start = time.perf_counter()
         outputs = side.generate(prompts, count)
         times.append(time.perf_counter() - start)
@@ -197,15 +199,18 @@ def main():
     draw = random.Random(0)
     rows = []
     for batch in map(int, options.batch.split(",")):
-        prompts = [[draw.randrange(vocab) for _ in range(options.prompt)] for _ in range(batch)]
+
+        def draw_prompts(batch=batch):
+            return [[draw.randrange(vocab) for _ in range(options.prompt)] for _ in range(batch)]
+
         rates = {}
         for dtype in options.dtypes.split(","):
             sides = sides_of(options, dtype)
             for side in sides:
-                side.generate(prompts, 4)  # warm
+                side.generate(draw_prompts(), 4)  # warm
             for _ in range(options.rounds):
                 for side in sides:
-                    rates.setdefault((side.name, dtype), []).append(tokens_per_second(side, prompts, options.new_tokens))
+                    rates.setdefault((side.name, dtype), []).append(tokens_per_second(side, draw_prompts, options.new_tokens))
             for side in sides:
                 side.close()
         if options.llama_batched_bench:
