@@ -21,6 +21,8 @@ inline __attribute__((always_inline)) V smaller(V a, V b) {
     return reinterpret_cast<V>(_mm512_min_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
 }
 
+#include "common/ops/cpu/exponential.inl"
+
 #include "common/ops/cpu/softmax_kernels.inl"
 
 }  // namespace

@@ -19,6 +19,8 @@ inline __attribute__((always_inline)) V smaller(V a, V b) {
     return a < b ? a : b;
 }
 
+#include "common/ops/cpu/exponential.inl"
+
 #include "common/ops/cpu/softmax_kernels.inl"
 
 }  // namespace

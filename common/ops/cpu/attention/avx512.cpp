@@ -19,6 +19,8 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
                                                reinterpret_cast<__m512>(c)));
 }
 
+#include "common/ops/cpu/exponential.inl"
+
 #include "common/ops/cpu/attention/kernels.inl"
 
 }  // namespace

@@ -16,6 +16,8 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
     return a * b + c;
 }
 
+#include "common/ops/cpu/exponential.inl"
+
 #include "common/ops/cpu/attention/kernels.inl"
 
 }  // namespace

@@ -77,25 +77,10 @@ void product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const 
     }
 }
 
-// e^x, x <= 0 up to rounding, to about one ulp; 0 below -87.
+// e^x, x <= 0 up to rounding; 0 below -87.3.
 TANDEM_INLINE V exponential(V x) {
     const V low = splat(-87.3f);
-    const V clamped = x < low ? low : x;
-    const V magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-    const V shifted = fused(clamped, splat(1.44269504088896341f), magic);
-    const V n = shifted - magic;
-    V r = fused(n, splat(-0.693359375f), clamped);
-    r = fused(n, splat(2.12194440e-4f), r);
-    V p = splat(1.9875691500e-4f);
-    p = fused(p, r, splat(1.3981999507e-3f));
-    p = fused(p, r, splat(8.3334519073e-3f));
-    p = fused(p, r, splat(4.1665795894e-2f));
-    p = fused(p, r, splat(1.6666665459e-1f));
-    p = fused(p, r, splat(5.0000001201e-1f));
-    const V y = fused(p * r, r, r) + splat(1.0f);
-    const I exponent = (reinterpret_cast<I>(shifted) - reinterpret_cast<I>(magic) + 127) << 23;
-    const V value = y * reinterpret_cast<V>(exponent);
-    return x < low ? V{} : value;
+    return x < low ? V{} : exponential_of_normal(x < low ? low : x);
 }
 
 TANDEM_INLINE float lane_sum(V v) {
