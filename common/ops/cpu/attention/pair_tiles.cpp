@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 namespace tandem::ops::detail {
 namespace {
-
-constexpr float kNoneYet = -std::numeric_limits<float>::infinity();
 
 const std::uint16_t* halves(const Tensor& tensor) {
     return reinterpret_cast<const std::uint16_t*>(tensor.raw());
@@ -18,25 +15,9 @@ std::uint32_t* words(float* memory) {
     return reinterpret_cast<std::uint32_t*>(memory);
 }
 
-void start_pair_tile(QueryTile& tile, std::int64_t acc_floats) {
-    std::fill_n(tile.acc, acc_floats, 0.0f);
-    std::fill_n(tile.max, kMostQueries, kNoneYet);
-    std::fill_n(tile.sum, kMostQueries, 0.0f);
-}
-
 // The maxima as natural logarithms, like those of FloatTiles.
 void leave_powers_of_two(QueryTile& tile, std::int64_t rows) {
     for (std::int64_t row = 0; row < rows; ++row) tile.max[row] *= std::numbers::ln2_v<float>;
-}
-
-Scratch& values_scratch() {
-    thread_local Scratch scratch;
-    return scratch;
-}
-
-Scratch& pair_page_scratch() {
-    thread_local Scratch scratch;
-    return scratch;
 }
 
 }  // namespace
@@ -65,7 +46,7 @@ void PairTiles::load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::
     const std::int64_t stride = shape_.heads * shape_.head_dim;
     kForwardPairs.pack_lanes(halves(q) + begin * stride + head * shape_.head_dim, stride,
                              scale_.zero ? 0 : rows, shape_.head_dim, scale_.flip, words(tile.q));
-    start_pair_tile(tile, shape_.head_dim * kLaneQueries);
+    start_tile(tile, shape_.head_dim * kLaneQueries);
 }
 
 void PairTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const {
@@ -98,7 +79,7 @@ PairTiles::Segment::Segment(const PairTiles& tiles, const Tensor& k, const Tenso
     const std::int64_t offset = begin * stride + kv_head * shape_.head_dim;
     const std::int64_t padded = (count + kKeyTile - 1) / kKeyTile * kKeyTile;
     k_ = halves(k) + offset;
-    v_t_ = words(values_scratch().floats(padded / 2 * shape_.head_dim));
+    v_t_ = words(segment_scratch().floats(padded / 2 * shape_.head_dim));
     for (std::int64_t key = 0; key < count; key += kKeyTile) {
         const std::uint16_t* rows[kKeyTile];
         const std::int64_t keys = std::min(kKeyTile, count - key);
@@ -116,7 +97,7 @@ PairTiles::KeyTile PairTiles::Segment::tile(std::int64_t key) const {
 }
 
 PairTiles::Page::Page(const PairTiles& tiles)
-    : shape_(tiles.shape_), v_t_(words(pair_page_scratch().floats(kKeyTile / 2 * shape_.head_dim))) {}
+    : shape_(tiles.shape_), v_t_(words(page_scratch().floats(kKeyTile / 2 * shape_.head_dim))) {}
 
 PairTiles::KeyTile PairTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
                                          const std::vector<std::int32_t>& pages, std::int64_t key,
@@ -152,7 +133,7 @@ void PairRowTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row
     const auto flip = static_cast<std::uint16_t>(scale_.flip);
     for (std::int64_t i = 0; i < rows * shape_.head_dim; ++i)
         to[i] = scale_.zero ? std::uint16_t{0} : static_cast<std::uint16_t>(from[i] ^ flip);
-    start_pair_tile(tile, rows * row_width(shape_.head_dim));
+    start_tile(tile, rows * row_width(shape_.head_dim));
 }
 
 void PairRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys,
@@ -178,7 +159,7 @@ void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
 }
 
 PairRowTiles::Page::Page(const PairRowTiles& tiles) : shape_(tiles.shape_) {
-    k_t_ = words(pair_page_scratch().floats(kKeyTile / 2 * (shape_.head_dim + row_width(shape_.head_dim))));
+    k_t_ = words(page_scratch().floats(kKeyTile / 2 * (shape_.head_dim + row_width(shape_.head_dim))));
     v_ = k_t_ + kKeyTile / 2 * shape_.head_dim;
 }
 

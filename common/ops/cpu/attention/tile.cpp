@@ -11,10 +11,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-void start_float_tile(QueryTile& tile, std::int64_t rows, std::int64_t width) {
-    std::fill_n(tile.acc, rows * width, 0.0f);
-    std::fill_n(tile.max, rows, -kInfinity);
-    std::fill_n(tile.sum, rows, 0.0f);
+}  // namespace
+
+void start_tile(QueryTile& tile, std::int64_t acc_floats) {
+    std::fill_n(tile.acc, acc_floats, 0.0f);
+    std::fill_n(tile.max, kMostQueries, -kInfinity);
+    std::fill_n(tile.sum, kMostQueries, 0.0f);
 }
 
 Scratch& segment_scratch() {
@@ -27,8 +29,6 @@ Scratch& page_scratch() {
     return scratch;
 }
 
-}  // namespace
-
 QueryTile FloatTiles::place(float* tile, float* scratch) const {
     return {tile, tile + kQueryTile * shape_.width, scratch, {}, {}};
 }
@@ -36,14 +36,14 @@ QueryTile FloatTiles::place(float* tile, float* scratch) const {
 void FloatTiles::load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::int64_t rows,
                       std::int64_t head) const {
     pack_rows(q, begin, rows, head, shape_.heads, shape_, scale_, tile.q);
-    start_float_tile(tile, rows, shape_.width);
+    start_tile(tile, rows * shape_.width);
 }
 
 void FloatTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
                             std::int64_t rows) const {
     for (std::int64_t i = 0; i < rows; ++i)
         pack_rows(q, row, 1, first + i, shape_.heads, shape_, scale_, tile.q + i * shape_.width);
-    start_float_tile(tile, rows, shape_.width);
+    start_tile(tile, rows * shape_.width);
 }
 
 void FloatTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const {

@@ -19,6 +19,13 @@ struct QueryTile {
     float sum[kMostQueries];
 };
 
+// No key seen yet; `acc_floats` of acc are in use.
+void start_tile(QueryTile& tile, std::int64_t acc_floats);
+
+// Of this thread: for the keys of a segment, and for those of a tile in pages.
+Scratch& segment_scratch();
+Scratch& page_scratch();
+
 // Query i of a tile sees the first visible + i * step of a tile's `keys` keys.
 struct SeenKeys {
     std::int64_t visible, step, keys;
