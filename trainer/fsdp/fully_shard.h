@@ -129,6 +129,8 @@ class FullyShard final : public GroupHooks {
     void free_values(Group& group);
     void reshard(Group& group);
     void reduce_scatter(Group& group, int index);
+    // Memory on the stream's device that the others of the group reach.
+    static MemoryPool& memory_of(comm::Communicator& group, Stream& stream);
     bool aliases() const;  // one rank, no cast: what is gathered are the parameters
     Group& at(int group) { return groups_[static_cast<std::size_t>(group)]; }
 
