@@ -85,8 +85,8 @@ class Run {
         const SyncReport& last = reports_.back();
         const double median = quantile(totals(), 0.5);
         const double light = quantile(lights_, 0.5);
-        std::vector<double> ratios,
-            prepared_ratios;  // each to the copy right before it: the machine's rate changes
+        // Each to the copy right before it: the machine's rate changes.
+        std::vector<double> ratios, prepared_ratios;
         for (std::size_t i = 0; i < reports_.size(); ++i) {
             ratios.push_back(reports_[i].total_ms / lights_[i]);
             prepared_ratios.push_back((reports_[i].total_ms + reports_[i].phase_ms.prepare) / lights_[i]);
