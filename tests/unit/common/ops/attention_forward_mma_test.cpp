@@ -35,13 +35,7 @@ std::vector<AttentionSegment> random_segments(std::mt19937& generator, const Att
 
 HostCase make_case(std::mt19937& generator, const AttentionDims& dims,
                    std::vector<AttentionSegment> segments) {
-    const Shape keys = {dims.k_rows, dims.kv_heads, dims.head_dim};
-    return {dims,
-            std::move(segments),
-            random_tensor(generator, {dims.q_rows, dims.heads, dims.head_dim}, DType::bfloat16),
-            random_tensor(generator, keys, DType::bfloat16),
-            random_tensor(generator, keys, DType::bfloat16),
-            1.0f / std::sqrt(static_cast<float>(dims.head_dim))};
+    return testing::attention_case(generator, dims, std::move(segments), DType::bfloat16);
 }
 
 HostCase random_case(std::uint32_t seed) {

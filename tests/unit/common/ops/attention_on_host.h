@@ -15,12 +15,7 @@ namespace tandem::tests {
 using ops::AttentionSegment;
 using testing::AttentionDims;
 
-struct HostCase {
-    AttentionDims dims;
-    std::vector<AttentionSegment> segments;
-    Tensor q, k, v;  // bfloat16
-    float scale;
-};
+using HostCase = testing::AttentionCase;  // of bfloat16
 
 struct HostOutputs {
     Tensor out, lse;

@@ -17,42 +17,30 @@ namespace tandem {
 namespace {
 
 using ops::AttentionSegment;
+using testing::AttentionCase;
 using testing::AttentionDims;
 using testing::expect_same_bits;
 using testing::random_tensor;
 using testing::to_doubles;
 using testing::zeros;
 
-struct PairsCase {
-    AttentionDims dims;
-    std::vector<AttentionSegment> segments;
-    Tensor q, k, v;
-    float scale;
-};
-
-PairsCase pairs_case(std::mt19937& generator, const AttentionDims& dims,
-                     std::vector<AttentionSegment> segments) {
-    const Shape keys = {dims.k_rows, dims.kv_heads, dims.head_dim};
-    return {dims,
-            std::move(segments),
-            random_tensor(generator, {dims.q_rows, dims.heads, dims.head_dim}, DType::bfloat16),
-            random_tensor(generator, keys, DType::bfloat16),
-            random_tensor(generator, keys, DType::bfloat16),
-            1.0f / std::sqrt(static_cast<float>(dims.head_dim))};
+AttentionCase pairs_case(std::mt19937& generator, const AttentionDims& dims,
+                         std::vector<AttentionSegment> segments) {
+    return testing::attention_case(generator, dims, std::move(segments), DType::bfloat16);
 }
 
 struct PairsOutputs {
     Tensor out, lse;
 };
 
-PairsOutputs forward_of(const PairsCase& c, DType out_dtype) {
+PairsOutputs forward_of(const AttentionCase& c, DType out_dtype) {
     Stream stream = Stream::make_inline();
     PairsOutputs r{zeros(c.q.shape(), out_dtype), zeros({c.dims.heads, c.dims.q_rows})};
     ops::attention_forward(stream, c.q, c.k, c.v, c.segments, c.scale, r.out, r.lse);
     return r;
 }
 
-void expect_right(const PairsCase& c, DType out_dtype) {
+void expect_right(const AttentionCase& c, DType out_dtype) {
     const auto naive = [&](bool rounded) {
         return testing::naive_attention(c.dims, to_doubles(c.q), to_doubles(c.k), to_doubles(c.v), c.segments,
                                         static_cast<double>(c.scale), rounded);
@@ -80,7 +68,7 @@ TEST(AttentionPairs, RandomSegmentsAgainstFp64) {
             segments.push_back({at, q_len, k_begin, pick(0, dims.k_rows - k_begin), pick(0, 2) > 0});
             at += q_len + pick(0, 3);
         }
-        PairsCase c = pairs_case(generator, dims, segments);
+        AttentionCase c = pairs_case(generator, dims, segments);
         if (round % 5 < 2) c.scale *= 5;  // so that maxima move
         if (round % 7 == 3) c.scale *= -1;
         expect_right(c, round % 2 == 0 ? DType::bfloat16 : DType::float32);
@@ -101,7 +89,7 @@ TEST(AttentionPairs, EveryLengthAroundTiles) {
 
 TEST(AttentionPairs, AScaleOfNothingSeesAllKeysAlike) {
     std::mt19937 generator(3);
-    PairsCase c = pairs_case(generator, {70, 70, 2, 1, 32}, {{0, 70, 0, 70, true}});
+    AttentionCase c = pairs_case(generator, {70, 70, 2, 1, 32}, {{0, 70, 0, 70, true}});
     c.scale = 0.0f;
     expect_right(c, DType::float32);
     c.q = random_tensor(generator, c.q.shape(), DType::bfloat16, 30.0f);  // and large scores stay finite
@@ -113,7 +101,7 @@ TEST(AttentionPairs, AScaleOfNothingSeesAllKeysAlike) {
 TEST(AttentionPairs, BlocksMergeToTheWhole) {
     std::mt19937 generator(4);
     Stream stream = Stream::make_inline();
-    const PairsCase c = pairs_case(generator, {100, 100, 4, 2, 32}, {{0, 100, 0, 100, true}});
+    const AttentionCase c = pairs_case(generator, {100, 100, 4, 2, 32}, {{0, 100, 0, 100, true}});
     const std::vector<std::vector<AttentionSegment>> blocks = {
         {{40, 60, 30, 70, true}}, {{0, 30, 0, 30, true}, {40, 60, 0, 30, false}}, {{30, 10, 0, 40, true}}};
     const Tensor out = zeros(c.q.shape()), lse = zeros({4, 100});
@@ -130,8 +118,8 @@ TEST(AttentionPairs, BlocksMergeToTheWhole) {
 // --- bits ---
 
 // Queries [begin, end) of the first `end` positions.
-Tensor rows_of_piece(const PairsCase& c, std::int64_t begin, std::int64_t end) {
-    PairsCase piece = c;
+Tensor rows_of_piece(const AttentionCase& c, std::int64_t begin, std::int64_t end) {
+    AttentionCase piece = c;
     piece.dims.q_rows = end - begin;
     piece.dims.k_rows = end;
     piece.segments = {{0, end - begin, 0, end, true}};
@@ -143,7 +131,7 @@ Tensor rows_of_piece(const PairsCase& c, std::int64_t begin, std::int64_t end) {
 
 // The keys and values in shuffled pages; slots of no position hold NaN.
 struct PoisonedPages {
-    PoisonedPages(const PairsCase& c, std::int64_t page_size)
+    PoisonedPages(const AttentionCase& c, std::int64_t page_size)
         : table(static_cast<std::size_t>((c.dims.k_rows + page_size - 1) / page_size)) {
         std::mt19937 generator(3);
         std::iota(table.begin(), table.end(), 1);  // page 0 belongs to nobody
@@ -169,7 +157,7 @@ struct PoisonedPages {
 };
 
 // Decode of the last row of `length` positions; `last` of them, the others are NaN.
-Tensor decoded(const PairsCase& c, const std::vector<std::int32_t>& lengths, std::int64_t page_size) {
+Tensor decoded(const AttentionCase& c, const std::vector<std::int32_t>& lengths, std::int64_t page_size) {
     Stream stream = Stream::make_inline();
     const auto batch = static_cast<std::int64_t>(lengths.size());
     const Tensor q = zeros({batch, c.dims.heads, c.dims.head_dim}, DType::bfloat16);
@@ -186,9 +174,9 @@ Tensor decoded(const PairsCase& c, const std::vector<std::int32_t>& lengths, std
 }
 
 // A row of decode after a sequence of exactly its length, behind which the page holds NaN.
-void expect_decode_alone(const PairsCase& c, const Tensor& whole, std::int64_t length,
+void expect_decode_alone(const AttentionCase& c, const Tensor& whole, std::int64_t length,
                          std::int64_t page_size) {
-    PairsCase cut = c;
+    AttentionCase cut = c;
     cut.dims.k_rows = length;
     cut.k = c.k.rows(0, length);
     cut.v = c.v.rows(0, length);
@@ -196,9 +184,10 @@ void expect_decode_alone(const PairsCase& c, const Tensor& whole, std::int64_t l
                      "decode alone");
 }
 
-PairsCase sequence(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+AttentionCase sequence(std::int64_t rows, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
     std::mt19937 generator(static_cast<std::uint32_t>(rows * 1000 + head_dim));
-    PairsCase c = pairs_case(generator, {rows, rows, heads, kv_heads, head_dim}, {{0, rows, 0, rows, true}});
+    AttentionCase c =
+        pairs_case(generator, {rows, rows, heads, kv_heads, head_dim}, {{0, rows, 0, rows, true}});
     c.scale *= 4;  // so that maxima move
     return c;
 }
@@ -207,7 +196,7 @@ class PairsBits : public ::testing::TestWithParam<std::int64_t> {};
 
 TEST_P(PairsBits, PrefixesChunksAndPacking) {
     const std::int64_t rows = 133;
-    const PairsCase c = sequence(rows, 2, 1, GetParam());
+    const AttentionCase c = sequence(rows, 2, 1, GetParam());
     const Tensor whole = forward_of(c, DType::float32).out;
     for (const std::int64_t n : {1, 2, 15, 16, 17, 33, 63, 64, 65, 66, 80, 127, 128, 129, 131}) {
         expect_same_bits(rows_of_piece(c, 0, n), whole.rows(0, n), "prefix");
@@ -215,9 +204,9 @@ TEST_P(PairsBits, PrefixesChunksAndPacking) {
         expect_same_bits(rows_of_piece(c, n - 1, n), whole.rows(n - 1, 1), "a row alone");
         if (HasFatalFailure()) FAIL() << n << " positions";
     }
-    PairsCase packed = c;
+    AttentionCase packed = c;
     packed.segments = {{0, 37, 0, 37, true}, {37, 96, 37, 96, true}};
-    PairsCase behind = sequence(96, 2, 1, GetParam());
+    AttentionCase behind = sequence(96, 2, 1, GetParam());
     behind.q = c.q.rows(37, 96);
     behind.k = c.k.rows(37, 96);
     behind.v = c.v.rows(37, 96);
@@ -228,7 +217,7 @@ TEST_P(PairsBits, PrefixesChunksAndPacking) {
 
 TEST_P(PairsBits, DecodeOverAnyPages) {
     const std::int64_t rows = 131;
-    const PairsCase c = sequence(rows, 6, 2, GetParam());
+    const AttentionCase c = sequence(rows, 6, 2, GetParam());
     const Tensor whole = forward_of(c, DType::float32).out;
     const std::vector<std::int32_t> lengths = {1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 129, 131};
     for (const std::int64_t page_size : {1, 8, 16, 64}) {
@@ -251,7 +240,7 @@ TEST_P(PairsBits, DecodeOverAnyPages) {
 TEST_P(PairsBits, PrefillInAnyPieces) {
     Stream stream = Stream::make_inline();
     const std::int64_t rows = 133;
-    const PairsCase c = sequence(rows, 4, 2, GetParam());
+    const AttentionCase c = sequence(rows, 4, 2, GetParam());
     const Tensor whole = forward_of(c, DType::float32).out;
     for (const std::int64_t page_size : {1, 8, 16, 64}) {
         const PoisonedPages pages(c, page_size);
@@ -279,14 +268,14 @@ INSTANTIATE_TEST_SUITE_P(HeadDims, PairsBits, ::testing::Values(2, 20, 32, 64, 9
 // More heads share keys than one block of rows holds, and than one tile.
 TEST(AttentionPairs, DecodeOfLargeGroups) {
     for (const std::int64_t group : {5, 70}) {
-        const PairsCase c = sequence(67, group, 1, 32);
+        const AttentionCase c = sequence(67, group, 1, 32);
         const Tensor whole = forward_of(c, DType::float32).out;
         expect_same_bits(decoded(c, {67}, 8), whole.rows(66, 1), "a large group");
     }
 }
 
 TEST(AttentionPairs, RoundedResultsAreTheSameRounded) {
-    const PairsCase c = sequence(90, 2, 1, 64);
+    const AttentionCase c = sequence(90, 2, 1, 64);
     const Tensor wide = forward_of(c, DType::float32).out, narrow = forward_of(c, DType::bfloat16).out;
     for (std::int64_t i = 0; i < wide.numel(); ++i)
         ASSERT_EQ(float(narrow.data<bfloat16>()[i]), float(bfloat16(wide.data<float>()[i])));
@@ -297,8 +286,8 @@ TEST(AttentionPairs, NeighboursDoNotMatter) {
     std::mt19937 generator(6);
     for (const std::int64_t head_dim : {20, 64, 96, 128}) {
         SCOPED_TRACE(head_dim);
-        PairsCase c = pairs_case(generator, {150, 170, 2, 1, head_dim},
-                                 {{3, 70, 5, 70, true}, {80, 65, 90, 69, false}});
+        AttentionCase c = pairs_case(generator, {150, 170, 2, 1, head_dim},
+                                     {{3, 70, 5, 70, true}, {80, 65, 90, 69, false}});
         const PairsOutputs clean = forward_of(c, DType::float32);
         const auto poison = [](const Tensor& rows, std::int64_t begin, std::int64_t end) {
             const Tensor chosen = rows.rows(begin, end - begin);
@@ -320,9 +309,9 @@ TEST(AttentionPairs, NeighboursDoNotMatter) {
 
 // A key of NaN is NaN for the rows that see it, and for no other.
 TEST(AttentionPairs, NaNReachesWhoSeesIt) {
-    const PairsCase c = sequence(140, 1, 1, 64);
+    const AttentionCase c = sequence(140, 1, 1, 64);
     const Tensor before = forward_of(c, DType::float32).out;
-    PairsCase broken = c;
+    AttentionCase broken = c;
     broken.k = c.k.clone("test");
     broken.k.data<bfloat16>()[100 * 64 + 5] = bfloat16(std::numeric_limits<float>::quiet_NaN());
     const Tensor out = forward_of(broken, DType::float32).out;

@@ -15,29 +15,14 @@ namespace tandem {
 namespace {
 
 using ops::AttentionSegment;
+using testing::attention_case;
+using testing::AttentionCase;
 using testing::AttentionDims;
 using testing::Doubles;
 using testing::expect_close;
 using testing::random_tensor;
 using testing::to_doubles;
 using testing::zeros;
-
-struct Case {
-    AttentionDims dims;
-    std::vector<AttentionSegment> segments;
-    Tensor q, k, v;
-    float scale;
-};
-
-Case make_case(std::mt19937& generator, const AttentionDims& dims, std::vector<AttentionSegment> segments,
-               DType dtype = DType::float32) {
-    return {dims,
-            std::move(segments),
-            random_tensor(generator, {dims.q_rows, dims.heads, dims.head_dim}, dtype),
-            random_tensor(generator, {dims.k_rows, dims.kv_heads, dims.head_dim}, dtype),
-            random_tensor(generator, {dims.k_rows, dims.kv_heads, dims.head_dim}, dtype),
-            1.0f / std::sqrt(static_cast<float>(dims.head_dim))};
-}
 
 // Random rectangles over disjoint q rows; k ranges may overlap.
 std::vector<AttentionSegment> random_segments(std::mt19937& generator, const AttentionDims& dims) {
@@ -63,7 +48,7 @@ struct Outputs {
 
 const float kNothing = -std::numeric_limits<float>::infinity();
 
-Outputs forward(const Case& c, DType out_dtype = DType::float32) {
+Outputs forward(const AttentionCase& c, DType out_dtype = DType::float32) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(99);
     Outputs r{random_tensor(generator, c.q.shape(), out_dtype),  // rubbish: every row must be written
@@ -72,7 +57,7 @@ Outputs forward(const Case& c, DType out_dtype = DType::float32) {
     return r;
 }
 
-void check_forward(const Case& c, DType out_dtype = DType::float32) {
+void check_forward(const AttentionCase& c, DType out_dtype = DType::float32) {
     const auto naive = [&](bool rounded) {
         return testing::naive_attention(c.dims, to_doubles(c.q), to_doubles(c.k), to_doubles(c.v), c.segments,
                                         static_cast<double>(c.scale), rounded);
@@ -87,7 +72,7 @@ void check_forward(const Case& c, DType out_dtype = DType::float32) {
     }
 }
 
-void check_backward(std::mt19937& generator, const Case& c) {
+void check_backward(std::mt19937& generator, const AttentionCase& c) {
     Stream stream = Stream::make_inline();
     const Outputs f = forward(c);
     const Tensor dout = random_tensor(generator, c.q.shape(), c.q.dtype());
@@ -119,7 +104,8 @@ TEST(Attention, SquareCausalAndFull) {
     std::mt19937 generator(1);
     for (const std::int64_t length : {1, 2, 15, 47, 48, 49, 63, 64, 65, 130, 200}) {
         for (const bool causal : {true, false}) {
-            const Case c = make_case(generator, {length, length, 3, 1, 64}, {{0, length, 0, length, causal}});
+            const AttentionCase c =
+                attention_case(generator, {length, length, 3, 1, 64}, {{0, length, 0, length, causal}});
             check_forward(c);
             check_backward(generator, c);
             if (HasFatalFailure()) FAIL() << "length " << length << " causal " << causal;
@@ -137,7 +123,7 @@ TEST(Attention, RandomSegmentsHeadsAndDims) {
         const AttentionDims shape{1 + static_cast<std::int64_t>(generator() % 120),
                                   1 + static_cast<std::int64_t>(generator() % 200), h, kv, d};
         const DType dtype = round % 4 == 3 ? DType::bfloat16 : DType::float32;
-        const Case c = make_case(generator, shape, random_segments(generator, shape), dtype);
+        const AttentionCase c = attention_case(generator, shape, random_segments(generator, shape), dtype);
         check_forward(c, round % 8 == 3 ? DType::bfloat16 : DType::float32);
         check_backward(generator, c);
         if (HasFatalFailure()) FAIL() << "round " << round;
@@ -147,7 +133,7 @@ TEST(Attention, RandomSegmentsHeadsAndDims) {
 TEST(Attention, BackwardMatchesFiniteDifferences) {
     std::mt19937 generator(3);
     const AttentionDims dims{7, 9, 2, 1, 4};
-    const Case c = make_case(generator, dims, {{0, 4, 0, 6, true}, {4, 3, 5, 4, false}});
+    const AttentionCase c = attention_case(generator, dims, {{0, 4, 0, 6, true}, {4, 3, 5, 4, false}});
     Stream stream = Stream::make_inline();
     const Outputs f = forward(c);
     const Tensor dout = random_tensor(generator, c.q.shape());
@@ -169,8 +155,8 @@ TEST(Attention, QueriesWithoutKeysAndEmptySegments) {
     std::mt19937 generator(4);
     // 5 queries on 3 keys, causal: the first two see nothing; rows 5..7 meet no keys at all; row 8 is in no
     // segment
-    const Case c =
-        make_case(generator, {9, 6, 2, 1, 16}, {{0, 5, 0, 3, true}, {5, 3, 4, 0, true}, {8, 0, 0, 6, true}});
+    const AttentionCase c = attention_case(generator, {9, 6, 2, 1, 16},
+                                           {{0, 5, 0, 3, true}, {5, 3, 4, 0, true}, {8, 0, 0, 6, true}});
     const Outputs f = forward(c);
     for (const std::int64_t row : {0, 1, 5, 6, 7, 8}) {
         for (std::int64_t i = 0; i < 32; ++i) EXPECT_EQ(f.out.data<float>()[row * 32 + i], 0.0f);
@@ -180,13 +166,13 @@ TEST(Attention, QueriesWithoutKeysAndEmptySegments) {
     }
     check_forward(c);
     check_backward(generator, c);
-    const Case none = make_case(generator, {3, 0, 2, 1, 16}, {});
+    const AttentionCase none = attention_case(generator, {3, 0, 2, 1, 16}, {});
     check_forward(none);
 }
 
 TEST(Attention, LargeScoresStayFinite) {
     std::mt19937 generator(5);
-    Case c = make_case(generator, {70, 70, 1, 1, 32}, {{0, 70, 0, 70, true}});
+    AttentionCase c = attention_case(generator, {70, 70, 1, 1, 32}, {{0, 70, 0, 70, true}});
     c.scale = 40.0f;
     const auto wanted = testing::naive_attention(c.dims, to_doubles(c.q), to_doubles(c.k), to_doubles(c.v),
                                                  c.segments, static_cast<double>(c.scale));
@@ -200,7 +186,7 @@ TEST(Attention, LargeScoresStayFinite) {
 TEST(Attention, BlocksMergeToTheWhole) {
     std::mt19937 generator(6);
     Stream stream = Stream::make_inline();
-    const Case c = make_case(generator, {100, 100, 4, 2, 32}, {{0, 100, 0, 100, true}});
+    const AttentionCase c = attention_case(generator, {100, 100, 4, 2, 32}, {{0, 100, 0, 100, true}});
     const Outputs whole = forward(c);
     const std::vector<std::vector<AttentionSegment>> blocks = {
         {{40, 60, 30, 70, true}},                        // the later queries' own end, bottom-right aligned
@@ -263,8 +249,8 @@ TEST(Attention, MergesRowsThatSeeKeys) {
 TEST(Attention, ThreadsGiveTheSameBits) {
     std::mt19937 generator(7);
     Stream stream = Stream::make_inline();
-    const Case c =
-        make_case(generator, {150, 150, 6, 3, 32}, {{0, 70, 0, 90, true}, {70, 80, 20, 130, false}});
+    const AttentionCase c =
+        attention_case(generator, {150, 150, 6, 3, 32}, {{0, 70, 0, 90, true}, {70, 80, 20, 130, false}});
     const Tensor dout = random_tensor(generator, c.q.shape());
     std::vector<Tensor> first;
     for (const int threads : {1, 3}) {

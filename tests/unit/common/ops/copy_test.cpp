@@ -13,18 +13,14 @@
 #include "common/error.h"
 #include "common/tensor/dtype.h"
 #include "tests/unit/common/ops/copy_kernels_here.h"
+#include "tests/unit/common/ops/random_bytes.h"
 
 namespace tandem {
 namespace {
 
 using ops::Checksum;
 using ops::CopyItem;
-
-std::vector<std::byte> random_bytes(std::mt19937& generator, std::size_t count) {
-    std::vector<std::byte> result(count);
-    for (std::byte& b : result) b = static_cast<std::byte>(generator());
-    return result;
-}
+using testing::random_bytes;
 
 Checksum reference(const std::byte* data, std::size_t bytes) {
     const XXH128_hash_t hash = XXH3_128bits(data, bytes);

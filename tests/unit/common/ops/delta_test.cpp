@@ -1,5 +1,5 @@
 // delta_encode against a naive encoder that builds every encoding and takes the smallest, byte for byte; the
-// round trip through delta_apply; every set of kernels that this machine runs.
+// round trip through delta_apply.
 #include "common/ops/delta.h"
 
 #include <gtest/gtest.h>
@@ -12,9 +12,7 @@
 
 #include "common/error.h"
 #include "common/ops/cpu/delta_apply.h"
-#include "common/ops/cpu/delta_kernels.h"
-#include "common/ops/cpu/instruction_sets.h"
-#include "tests/unit/common/ops/copy_kernels_here.h"
+#include "tests/unit/common/ops/random_bytes.h"
 
 namespace tandem {
 namespace {
@@ -22,13 +20,8 @@ namespace {
 using ops::DeltaCodec;
 using ops::DeltaResult;
 using ops::DeltaSource;
+using testing::random_bytes;
 using Bytes = std::vector<std::byte>;
-
-Bytes random_delta_bytes(std::mt19937& generator, std::size_t count) {
-    Bytes result(count);
-    for (std::byte& b : result) b = static_cast<std::byte>(generator());
-    return result;
-}
 
 struct Encoding {
     DeltaCodec codec = DeltaCodec::none;
@@ -118,7 +111,7 @@ TEST(Delta, EveryPatternOfASmallRun) {
     std::mt19937 generator(1);
     for (const std::size_t width : {2u, 4u}) {
         for (std::size_t elements = 0; elements <= 11; ++elements) {
-            const Bytes base = random_delta_bytes(generator, elements * width);
+            const Bytes base = random_bytes(generator, elements * width);
             for (std::uint32_t pattern = 0; pattern < (1u << elements); ++pattern) {
                 Bytes fresh = base;
                 for (std::size_t i = 0; i < elements; ++i) {
@@ -134,7 +127,7 @@ TEST(Delta, EveryPatternOfASmallRun) {
 TEST(Delta, FewChangesAnywhere) {
     std::mt19937 generator(2);
     for (const std::size_t width : {2u, 4u}) {
-        const Bytes base = random_delta_bytes(generator, 1500 * width);
+        const Bytes base = random_bytes(generator, 1500 * width);
         for (std::size_t first = 0; first < 1500; ++first) {
             const Bytes fresh = flip(base, first, width, generator);
             ASSERT_NO_FATAL_FAILURE(round_trip(fresh, base, width)) << first;
@@ -154,7 +147,7 @@ TEST(Delta, EveryFractionOfRowsAtRandom) {
         const std::size_t elements = static_cast<std::size_t>(rows) * (1 + generator() % 700);
         const double fraction =
             i % 5 == 0 ? (i % 2 == 0 ? 1.0 : 0.97) : std::pow(generator() % 1000 / 1000.0, 3);
-        const Bytes base = random_delta_bytes(generator, elements * width);
+        const Bytes base = random_bytes(generator, elements * width);
         Bytes fresh = base;
         std::bernoulli_distribution changes(fraction);
         for (std::size_t e = 0; e < elements; ++e) {
@@ -170,7 +163,7 @@ TEST(Delta, DenseStretches) {
     std::mt19937 generator(8);
     for (int i = 0; i < 300; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4, elements = 2000 + generator() % 9000;
-        const Bytes base = random_delta_bytes(generator, elements * width);
+        const Bytes base = random_bytes(generator, elements * width);
         Bytes fresh = base;
         const std::size_t begin = generator() % elements, length = generator() % (elements / 3);
         for (std::size_t e = 0; e < elements; ++e) {
@@ -201,7 +194,7 @@ TEST(Delta, BitsNotValues) {
 TEST(Delta, OnePercentOfBfloat16TakesLessThanTwoPercent) {
     std::mt19937 generator(4);
     constexpr std::size_t kElements = 300000;
-    const Bytes base = random_delta_bytes(generator, 2 * kElements);
+    const Bytes base = random_bytes(generator, 2 * kElements);
     Bytes fresh = base;
     for (std::size_t i = 0; i < kElements; ++i) {
         if (generator() % 100 == 0) fresh[2 * i] ^= std::byte{1};
@@ -219,7 +212,7 @@ TEST(Delta, CastsBeforeItCompares) {
         for (const std::int64_t row : {1, 63, 1024, 1500}) {
             const auto elements = static_cast<std::size_t>(rows * row);
             const std::size_t stride = static_cast<std::size_t>(row) * 4 + 64;
-            Bytes source = random_delta_bytes(generator, static_cast<std::size_t>(rows) * stride);
+            Bytes source = random_bytes(generator, static_cast<std::size_t>(rows) * stride);
             Bytes fresh(2 * elements);
             ops::CopyItem item{.from = {source.data(), static_cast<std::size_t>(row) * 4},
                                .to = {fresh.data(), static_cast<std::size_t>(row) * 2},
@@ -275,7 +268,7 @@ TEST(Delta, GarbageIsRefusedBeforeAnythingIsWritten) {
         const auto row = static_cast<std::int64_t>(generator() % 40);
         const std::size_t row_bytes = static_cast<std::size_t>(row) * width;
         const std::size_t stride = row_bytes + generator() % 2 * 8;
-        Bytes encoded = random_delta_bytes(generator, generator() % 60);
+        Bytes encoded = random_bytes(generator, generator() % 60);
         if (i % 2 == 0) {  // a likely count, small gaps
             const std::uint32_t count = generator() % 10;
             if (encoded.size() >= 4) std::memcpy(encoded.data(), &count, 4);
@@ -366,90 +359,6 @@ TEST(Delta, EachKindOfGarbageByItself) {
     EXPECT_EQ(target[14], std::byte{7});
     EXPECT_EQ(target[18], std::byte{8});
     EXPECT_EQ(std::count(target.begin(), target.end(), std::byte{0xee}), 40 - 6);
-}
-
-// Lines behind others, whose hash goes on; every other time they are written over base, too.
-TEST(DeltaKernels, EverySetComparesAndHashesTheSame) {
-    std::mt19937 generator(9);
-    for (int i = 0; i < 300; ++i) {
-        const std::size_t width = i % 2 == 0 ? 2 : 4, before = generator() % 3 * generator() % 9;
-        const std::size_t count = 1 + generator() % 40, elements = count * 64 / width;
-        const Bytes base = random_delta_bytes(generator, count * 64);
-        const Bytes head = random_delta_bytes(generator, before * 64);
-        Bytes fresh = base, bitmap(elements / 8);
-        std::size_t changed = 0;
-        const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % 40;
-        for (std::size_t e = 0; e < elements; ++e) {
-            if (generator() % every != 0) continue;
-            fresh[e * width + generator() % width] ^= std::byte{0x80};
-            bitmap[e / 8] |= std::byte{1} << (e % 8);
-            ++changed;
-        }
-        for (const auto* kernels : testing::copy_kernels_here()) {
-            for (const bool renews : {false, true}) {
-                ops::detail::HashState state;
-                kernels->hash_begin(state);
-                kernels->hash_update(state, head.data(), before * 64);
-                Bytes old = base, bits(bitmap.size());
-                const auto lines = renews       ? width == 2 ? kernels->renew2_lines : kernels->renew4_lines
-                                   : width == 2 ? kernels->compare2_lines
-                                                : kernels->compare4_lines;
-                ASSERT_EQ(lines(state, fresh.data(), old.data(), count, bits.data()), changed);
-                ASSERT_EQ(bits, bitmap);
-                ASSERT_EQ(old, renews ? fresh : base);
-                ops::Checksum sum;
-                kernels->hash_end(state, sum.low, sum.high);
-                Bytes joined = head;
-                joined.insert(joined.end(), fresh.begin(), fresh.end());
-                ASSERT_EQ(sum, ops::checksum({joined.data(), joined.size()})) << before << " " << count;
-            }
-        }
-    }
-}
-
-TEST(DeltaKernels, EverySetDoesTheSame) {
-    using ops::detail::kDeltaSlack;
-    std::vector<const ops::detail::DeltaKernels*> all = {&ops::detail::kDeltaBaseline};
-    if (__builtin_cpu_supports("x86-64-v3")) all.push_back(&ops::detail::kDeltaAvx2);
-    if (__builtin_cpu_supports("x86-64-v4")) all.push_back(&ops::detail::kDeltaAvx512);
-    if (ops::detail::runs_vbmi2()) all.push_back(&ops::detail::kDeltaVbmi2);
-    std::mt19937 generator(7);
-    for (int i = 0; i < 400; ++i) {
-        const std::size_t width = i % 2 == 0 ? 2 : 4;
-        const std::size_t count = generator() % 700;
-        const Bytes base = random_delta_bytes(generator, count * width);
-        Bytes fresh = base, values, bitmap((count + 7) / 8);
-        std::vector<std::uint16_t> positions;
-        const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % 40;
-        for (std::size_t e = 0; e < count; ++e) {
-            if (generator() % every != 0) continue;
-            fresh[e * width + generator() % width] ^= std::byte{0x80};
-            bitmap[e / 8] |= std::byte{1} << (e % 8);
-            values.insert(values.end(), fresh.data() + e * width, fresh.data() + (e + 1) * width);
-            positions.push_back(static_cast<std::uint16_t>(e));
-        }
-        for (const auto* kernels : all) {
-            Bytes found(values.size() + kDeltaSlack);
-            std::vector<std::uint16_t> where(positions.size() + kDeltaSlack / 2);
-            (width == 2 ? kernels->pack2 : kernels->pack4)(fresh.data(), bitmap.data(), count, found.data());
-            found.resize(values.size());
-            ASSERT_EQ(found, values);
-            Bytes target = base;
-            const auto done = (width == 2 ? kernels->unpack2 : kernels->unpack4)(
-                bitmap.data(), count / 64, values.data(), positions.size(), target.data());
-            std::size_t next = 0;
-            for (std::size_t e = 0; e < done.words * 64; ++e)
-                next += std::to_integer<std::size_t>(bitmap[e / 8] >> (e % 8) & std::byte{1});
-            ASSERT_EQ(done.values, next);
-            ASSERT_TRUE(done.words == count / 64 || positions.size() - next < 64);
-            Bytes wanted = base;
-            std::copy_n(fresh.begin(), done.words * 64 * width, wanted.begin());
-            ASSERT_EQ(target, wanted);
-            ASSERT_EQ(kernels->positions(bitmap.data(), count, where.data()), positions.size());
-            where.resize(positions.size());
-            ASSERT_EQ(where, positions);
-        }
-    }
 }
 
 }  // namespace

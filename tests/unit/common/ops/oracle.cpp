@@ -150,6 +150,17 @@ double as_bfloat16(double value) {
 
 }  // namespace
 
+AttentionCase attention_case(std::mt19937& generator, const AttentionDims& dims,
+                             std::vector<AttentionSegment> segments, DType dtype) {
+    const Shape keys = {dims.k_rows, dims.kv_heads, dims.head_dim};
+    return {dims,
+            std::move(segments),
+            random_tensor(generator, {dims.q_rows, dims.heads, dims.head_dim}, dtype),
+            random_tensor(generator, keys, dtype),
+            random_tensor(generator, keys, dtype),
+            1.0f / std::sqrt(static_cast<float>(dims.head_dim))};
+}
+
 AttentionResult naive_attention(const AttentionDims& dims, const Doubles& q, const Doubles& k,
                                 const Doubles& v, const std::vector<AttentionSegment>& segments, double scale,
                                 bool rounded) {

@@ -39,6 +39,15 @@ Doubles finite_differences(const std::function<Doubles(const Doubles&)>& forward
 struct AttentionDims {
     std::int64_t q_rows, k_rows, heads, kv_heads, head_dim;
 };
+struct AttentionCase {
+    AttentionDims dims;
+    std::vector<ops::AttentionSegment> segments;
+    Tensor q, k, v;
+    float scale;
+};
+// Random tensors, and the scale that goes with head_dim.
+AttentionCase attention_case(std::mt19937& generator, const AttentionDims& dims,
+                             std::vector<ops::AttentionSegment> segments, DType dtype = DType::float32);
 struct AttentionResult {
     Doubles out, lse;
 };
