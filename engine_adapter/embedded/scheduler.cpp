@@ -73,23 +73,26 @@ std::size_t Scheduler::drop(const Job& job, const Wanted& wanted) {
     return std::erase_if(running_, belongs) + std::erase_if(queue, belongs);
 }
 
-// On the CPU a step of decode comes after every pass of prefill; on a GPU after the last.
+// On the CPU a step of decode comes after every pass of prefill where it is urgent; else after the last.
 void Scheduler::step(std::int64_t version) {
     operations_ = 0;
     admit();
     const std::vector<std::size_t> prefills = unfinished_prefills();
-    const bool decodes = any_decodes();
-    decode_turn_ = decodes && (prefills.empty() || (decode_turn_ && decoder_.cuts_sequences()));
+    decode_turn_ =
+        prefills.empty() || (decode_turn_ && decoder_.cuts_sequences() && decode_is_urgent(prefills));
     if (decode_turn_) {
         decode();
-    } else if (!prefills.empty()) {
+    } else {
         prefill(next_pieces(prefills), version);
     }
     decode_turn_ = !decode_turn_;
 }
 
-bool Scheduler::any_decodes() const {
-    return std::any_of(running_.begin(), running_.end(), [](const Sample& one) { return !one.prefill; });
+bool Scheduler::decode_is_urgent(const std::vector<std::size_t>& prefills) const {
+    return std::any_of(running_.begin(), running_.end(), [&](const Sample& one) {
+        const auto same_job = [&](std::size_t first) { return running_[first].job == one.job; };
+        return !one.prefill && std::none_of(prefills.begin(), prefills.end(), same_job);
+    });
 }
 
 bool Scheduler::has_share(const Held& small) const {

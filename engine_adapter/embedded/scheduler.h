@@ -10,7 +10,8 @@
 // On the CPU prompts are prefilled in pieces (prefill_budget.h), so that nobody waits for a long one: a step
 // is a pass over pieces, and the next one decodes whatever can. Prompts that need a single pass and longer
 // ones take turns; of the longer ones the oldest goes on, and shares a pass with the one that has least
-// before it.
+// before it. A request of which a prompt is left to prefill does not ask for decode in between: it is answered
+// as a whole, and its samples decode fastest side by side.
 //
 // Small and large requests wait in queues of their own, each first come, first served. The small ones have half of the
 // places and pages to themselves when they want them, so that no large request delays them for long; what either
@@ -121,7 +122,8 @@ class Scheduler {
     Queue* next_queue(const Held& small);
     void admit();
     std::vector<std::size_t> unfinished_prefills() const;  // the first sample of each, in running_
-    bool any_decodes() const;
+    // Whether a sample can decode whose request has none among `prefills`.
+    bool decode_is_urgent(const std::vector<std::size_t>& prefills) const;
     std::vector<Piece> whole_prompts(const std::vector<std::size_t>& prefills) const;
     std::vector<Piece> next_pieces(const std::vector<std::size_t>& prefills);
     std::vector<Piece> pieces_of_long(const std::vector<std::size_t>& prefills, double operations) const;

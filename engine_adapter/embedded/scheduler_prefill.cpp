@@ -44,7 +44,8 @@ std::vector<Scheduler::Piece> Scheduler::next_pieces(const std::vector<std::size
     const bool now_short = !short_ones.empty() && (long_ones.empty() || !short_before_);
     short_before_ = now_short && !long_ones.empty();
     if (!now_short)
-        return pieces_of_long(long_ones, any_decodes() || !short_ones.empty() ? of_pass / 2 : of_pass);
+        return pieces_of_long(long_ones,
+                              decode_is_urgent(prefills) || !short_ones.empty() ? of_pass / 2 : of_pass);
     std::vector<Piece> pieces;
     double operations = 0;
     std::int64_t tokens = 0;

@@ -82,6 +82,35 @@ TEST(PrefillInPieces, DecodeGoesOnBesideALongPrompt) {
     expect_same(*other, *in_one_pass(*other));
 }
 
+// Its answer is sent as a whole: a token between two of its prompts would take a step that the others lack.
+TEST(PrefillInPieces, DecodeBeginsWhenAllPromptsOfARequestAreThrough) {
+    constexpr std::size_t kPrompts = 6;
+    constexpr std::int64_t kNew = 9;
+    const auto several = prompt_job(static_cast<std::size_t>(kPiece), kNew, 1);
+    several->request.prompts.resize(kPrompts, several->request.prompts[0]);
+    several->seeds.resize(kPrompts, 1);
+    for (std::size_t p = 0; p < kPrompts; ++p)
+        several->request.prompts[p].tokens[0] = static_cast<std::int32_t>(p);
+    SchedulerRig rig(8192, options_in_pieces());
+    rig.scheduler.add(several);
+    rig.run(kPrompts + kNew - 1);
+    EXPECT_EQ(several->unfinished, 0u);
+    EXPECT_EQ(rig.scheduler.counts().decode_tokens, kPrompts * (kNew - 1));
+
+    // Somebody else's tokens still come between them.
+    const auto other = prompt_job(5, 50, 2);
+    rig.scheduler.add(other);
+    rig.run(1);
+    const auto again = std::make_shared<Job>();
+    again->request = several->request;
+    again->seeds = several->seeds;
+    rig.scheduler.add(again);
+    rig.run(2 * kPrompts);
+    EXPECT_EQ(other->outputs[0].tokens.size(), 1 + kPrompts);
+    rig.run();
+    expect_same(*again, *several);
+}
+
 // A stream of short prompts does not keep a long one waiting.
 TEST(PrefillInPieces, ShortPromptsTakeTurnsWithLongOnes) {
     SchedulerRig rig(8192, options_in_pieces());
