@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 #include "common/error.h"
 #include "common/tensor/dtype.h"
 
@@ -81,6 +85,64 @@ TANDEM_CLONES void divide(float* acc, float by, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) acc[i] /= by;
 }
 
+// --- the sum of two float32 parts, in one pass
+
+typedef float Floats __attribute__((vector_size(64)));
+constexpr std::size_t kFloats = sizeof(Floats) / sizeof(float);
+
+TANDEM_CLONES void sum_two(float* out, const float* a, const float* b, std::size_t n) {
+    std::size_t i = 0;
+    for (; i + kFloats <= n; i += kFloats) {
+        Floats sum, more;
+        __builtin_memcpy(&sum, a + i, sizeof(sum));
+        __builtin_memcpy(&more, b + i, sizeof(more));
+        sum += more;
+        __builtin_memcpy(out + i, &sum, sizeof(sum));
+    }
+    for (; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+TANDEM_CLONES void add_sum_of_two(float* out, const float* a, const float* b, std::size_t n) {
+    std::size_t i = 0;
+    for (; i + kFloats <= n; i += kFloats) {
+        Floats sum, more, before;
+        __builtin_memcpy(&sum, a + i, sizeof(sum));
+        __builtin_memcpy(&more, b + i, sizeof(more));
+        __builtin_memcpy(&before, out + i, sizeof(before));
+        before += sum + more;
+        __builtin_memcpy(out + i, &before, sizeof(before));
+    }
+    for (; i < n; ++i) out[i] += a[i] + b[i];
+}
+
+// What is written goes to memory past the caches: lines of `out` are not read before they are overwritten.
+void sum_two_past_caches(float* out, const float* a, const float* b, std::size_t n) {
+#if defined(__SSE__)
+    constexpr std::size_t kLine = 16, kStored = 4;
+    std::size_t i = 0;
+    for (; i < n && reinterpret_cast<std::uintptr_t>(out + i) % 64 != 0; ++i) out[i] = a[i] + b[i];
+    for (; i + kLine <= n; i += kLine) {
+        for (std::size_t j = i; j < i + kLine; j += kStored)
+            _mm_stream_ps(out + j, _mm_add_ps(_mm_loadu_ps(a + j), _mm_loadu_ps(b + j)));
+    }
+    for (; i < n; ++i) out[i] = a[i] + b[i];
+    _mm_sfence();  // before whoever is told that it is there
+#else
+    sum_two(out, a, b, n);
+#endif
+}
+
+void reduce_two(const std::byte* first, const std::byte* second, std::byte* to, std::size_t count,
+                bool accumulate, bool past_caches) {
+    const auto* a = reinterpret_cast<const float*>(first);
+    const auto* b = reinterpret_cast<const float*>(second);
+    auto* out = reinterpret_cast<float*>(to);
+    if (accumulate) return add_sum_of_two(out, a, b, count);
+    past_caches ? sum_two_past_caches(out, a, b, count) : sum_two(out, a, b, count);
+}
+
+// --- any number of parts: by blocks, in accumulators
+
 template <typename T>
 void load(T* acc, const T* from, std::size_t n) {
     std::memcpy(acc, from, n * sizeof(T));
@@ -143,11 +205,13 @@ void require_reducible(DType dtype, ReduceOp op) {
 }
 
 void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size_t bytes, DType dtype,
-            ReduceOp op, bool accumulate) {
+            ReduceOp op, bool accumulate, bool past_caches) {
     if (bytes == 0) return;
     const std::size_t count = bytes / dtype_size(dtype);
     switch (dtype) {
         case DType::float32:
+            if (op == ReduceOp::sum && sources.size() == 2)
+                return reduce_two(sources[0], sources[1], out, count, accumulate, past_caches);
             return reduce_as<float, float>(sources, out, count, op, accumulate);
         case DType::bfloat16:
             return reduce_as<float, bfloat16>(sources, out, count, op, false);

@@ -10,9 +10,9 @@
 namespace tandem::comm {
 
 // out = op(sources) element by element; with `accumulate` out += (float32 only). `out` may be one of the
-// sources.
+// sources. `past_caches`: nobody reads `out` soon, so that it need not displace what is in the caches.
 void reduce(std::span<const std::byte* const> sources, std::byte* out, std::size_t bytes, DType dtype,
-            ReduceOp op, bool accumulate = false);
+            ReduceOp op, bool accumulate = false, bool past_caches = false);
 
 // Throws InvalidArgument unless the pair can be reduced.
 void require_reducible(DType dtype, ReduceOp op);

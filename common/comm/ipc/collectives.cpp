@@ -10,6 +10,9 @@
 namespace tandem::comm::ipc {
 namespace {
 
+// From so many received bytes on, what a reduce-scatter writes first has left the caches before what it writes last is there.
+constexpr std::size_t kPastCaches = std::size_t{2} << 20;
+
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
@@ -75,8 +78,10 @@ void OnCpu::all_gather(const std::vector<GatherItem>& items) {
 void OnCpu::reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp op) {
     const DType dtype = items.empty() ? DType::float32 : items[0].dtype;
     Exchange exchange(group_, scratch_, {.kind = Kind::reduce_scatter, .op = op, .dtype = dtype});
+    std::size_t received = 0;
     for (const auto& item : items) {
         exchange.add(item.send.bytes, item.send.data, static_cast<std::uint64_t>(item.dtype));
+        received += item.recv.bytes;
     }
     exchange.post();
     Sources sources(exchange, group_.size());
@@ -89,7 +94,7 @@ void OnCpu::reduce_scatter(const std::vector<ReduceScatterItem>& items, ReduceOp
             const std::uint64_t end = std::min(shown_end, mine + piece);
             if (begin >= end) continue;
             reduce(sources.of(i, begin, end - begin), items[i].recv.data + (begin - mine), end - begin,
-                   items[i].dtype, op, items[i].accumulate);
+                   items[i].dtype, op, items[i].accumulate, received >= kPastCaches);
         }
     } while (exchange.next_round());
     exchange.finish();
