@@ -77,10 +77,12 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
     const AttentionShape shape = detail::attention_shape(q, k_cache);
     stream.enqueue([in = Steps{q, k_cache, v_cache, out, block_tables, lengths, shape, scale}] {
-        if (detail::multiplies_pairs(in.q)) {
+        if (!detail::multiplies_pairs(in.q)) {
+            decode_steps<detail::FloatTiles>(in);
+        } else if (detail::has_pair_rows()) {
             decode_steps<detail::PairRowTiles>(in);
         } else {
-            decode_steps<detail::FloatTiles>(in);
+            decode_steps<detail::PairTiles>(in);
         }
     });
 }

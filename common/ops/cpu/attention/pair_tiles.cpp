@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/ops/cpu/instruction_sets.h"
+
 namespace tandem::ops::detail {
 namespace {
 
@@ -22,8 +24,24 @@ void leave_powers_of_two(QueryTile& tile, std::int64_t rows) {
 
 }  // namespace
 
+const ForwardPairs& forward_pairs() {
+    return runs_amx() ? kForwardAmx : kForwardPairs;
+}
+
 bool multiplies_pairs(const Tensor& q) {
-    return q.dtype() == DType::bfloat16 && q.dim(2) % 2 == 0 && kForwardPairs.runs_here();
+    return q.dtype() == DType::bfloat16 && q.dim(2) % 2 == 0 && forward_pairs().runs_here();
+}
+
+bool has_pair_rows() {
+    return forward_pairs().rows_tile != nullptr;
+}
+
+LanesInUse::LanesInUse() {
+    if (forward_pairs().begin != nullptr) forward_pairs().begin();
+}
+
+LanesInUse::~LanesInUse() {
+    if (forward_pairs().end != nullptr) forward_pairs().end();
 }
 
 PairScale::PairScale(float scale)
@@ -38,36 +56,46 @@ std::int64_t PairTiles::scratch_floats() const {
 }
 
 QueryTile PairTiles::place(float* tile, float* scratch) const {
-    return {tile, tile + shape_.head_dim / 2 * kLaneQueries, scratch, {}, {}};
+    return {tile, tile + lane_pairs(shape_.head_dim) * kLaneQueries, scratch, {}, {}};
 }
 
 void PairTiles::load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::int64_t rows,
                      std::int64_t head) const {
-    const std::int64_t stride = shape_.heads * shape_.head_dim;
-    kForwardPairs.pack_lanes(halves(q) + begin * stride + head * shape_.head_dim, stride,
-                             scale_.zero ? 0 : rows, shape_.head_dim, scale_.flip, words(tile.q));
+    load_rows(tile, halves(q) + (begin * shape_.heads + head) * shape_.head_dim,
+              shape_.heads * shape_.head_dim, rows);
+}
+
+void PairTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
+                           std::int64_t rows) const {
+    load_rows(tile, halves(q) + (row * shape_.heads + first) * shape_.head_dim, shape_.head_dim, rows);
+}
+
+void PairTiles::load_rows(QueryTile& tile, const std::uint16_t* from, std::int64_t stride,
+                          std::int64_t rows) const {
+    forward_pairs().pack_lanes(from, stride, scale_.zero ? 0 : rows, shape_.head_dim, scale_.flip,
+                               words(tile.q));
     start_tile(tile, shape_.head_dim * kLaneQueries);
 }
 
 void PairTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const {
-    kForwardPairs.lanes_tile({.q = words(tile.q),
-                              .k = keys.k,
-                              .v_t = keys.v_t,
-                              .acc = tile.acc,
-                              .max = tile.max,
-                              .sum = tile.sum,
-                              .scores = tile.scratch,
-                              .p = words(tile.scratch + kKeyTile * kLaneQueries),
-                              .queries = rows,
-                              .head_dim = shape_.head_dim,
-                              .visible = seen.visible,
-                              .visible_step = seen.step,
-                              .keys = seen.keys,
-                              .scale = scale_.powers});
+    forward_pairs().lanes_tile({.q = words(tile.q),
+                                .k = keys.k,
+                                .v_t = keys.v_t,
+                                .acc = tile.acc,
+                                .max = tile.max,
+                                .sum = tile.sum,
+                                .scores = tile.scratch,
+                                .p = words(tile.scratch + kKeyTile * kLaneQueries),
+                                .queries = rows,
+                                .head_dim = shape_.head_dim,
+                                .visible = seen.visible,
+                                .visible_step = seen.step,
+                                .keys = seen.keys,
+                                .scale = scale_.powers});
 }
 
 void PairTiles::finish(QueryTile& tile, std::int64_t rows) const {
-    kForwardPairs.unpack_lanes(tile.acc, rows, shape_.head_dim, shape_.width, tile.scratch);
+    forward_pairs().unpack_lanes(tile.acc, rows, shape_.head_dim, shape_.width, tile.scratch);
     tile.acc = tile.scratch;
     leave_powers_of_two(tile, rows);
 }
@@ -79,12 +107,12 @@ PairTiles::Segment::Segment(const PairTiles& tiles, const Tensor& k, const Tenso
     const std::int64_t offset = begin * stride + kv_head * shape_.head_dim;
     const std::int64_t padded = (count + kKeyTile - 1) / kKeyTile * kKeyTile;
     k_ = halves(k) + offset;
-    v_t_ = words(segment_scratch().floats(padded / 2 * shape_.head_dim));
+    v_t_ = words(segment_scratch().floats(padded / 2 * shape_.width));
     for (std::int64_t key = 0; key < count; key += kKeyTile) {
         const std::uint16_t* rows[kKeyTile];
         const std::int64_t keys = std::min(kKeyTile, count - key);
         for (std::int64_t j = 0; j < keys; ++j) rows[j] = halves(v) + offset + (key + j) * stride;
-        kForwardPairs.pack_values(rows, keys, shape_.head_dim, v_t_ + key / 2 * shape_.head_dim);
+        forward_pairs().pack_values(rows, keys, shape_.head_dim, v_t_ + key / 2 * shape_.width);
     }
 }
 
@@ -92,12 +120,12 @@ PairTiles::KeyTile PairTiles::Segment::tile(std::int64_t key) const {
     KeyTile result;
     const std::int64_t stride = shape_.kv_heads * shape_.head_dim;
     for (std::int64_t j = 0; j < kKeyTile; ++j) result.k[j] = k_ + std::min(key + j, count_ - 1) * stride;
-    result.v_t = v_t_ + key / 2 * shape_.head_dim;
+    result.v_t = v_t_ + key / 2 * shape_.width;
     return result;
 }
 
 PairTiles::Page::Page(const PairTiles& tiles)
-    : shape_(tiles.shape_), v_t_(words(page_scratch().floats(kKeyTile / 2 * shape_.head_dim))) {}
+    : shape_(tiles.shape_), v_t_(words(page_scratch().floats(kKeyTile / 2 * shape_.width))) {}
 
 PairTiles::KeyTile PairTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
                                          const std::vector<std::int32_t>& pages, std::int64_t key,
@@ -111,7 +139,7 @@ PairTiles::KeyTile PairTiles::Page::load(const Tensor& k_cache, const Tensor& v_
         result.k[j] = halves(k_cache) + offset;
         v[j] = halves(v_cache) + offset;
     }
-    kForwardPairs.pack_values(v, count, shape_.head_dim, v_t_);
+    forward_pairs().pack_values(v, count, shape_.head_dim, v_t_);
     result.v_t = v_t_;
     return result;
 }
@@ -138,22 +166,23 @@ void PairRowTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row
 
 void PairRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys,
                           const SeenKeys& seen) const {
-    kForwardPairs.rows_tile({.q = words(tile.q),
-                             .k_t = keys.k_t,
-                             .v = keys.v,
-                             .acc = tile.acc,
-                             .max = tile.max,
-                             .sum = tile.sum,
-                             .queries = rows,
-                             .head_dim = shape_.head_dim,
-                             .keys = seen.keys,
-                             .scale = scale_.powers});
+    forward_pairs().rows_tile({.q = words(tile.q),
+                               .k_t = keys.k_t,
+                               .v = keys.v,
+                               .acc = tile.acc,
+                               .max = tile.max,
+                               .sum = tile.sum,
+                               .queries = rows,
+                               .head_dim = shape_.head_dim,
+                               .keys = seen.keys,
+                               .scale = scale_.powers});
 }
 
 void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
     const std::int64_t width = row_width(shape_.head_dim);
     for (std::int64_t row = 0; row < rows; ++row)  // a row's end may lie where the next one begins
-        kForwardPairs.unpack_row(tile.acc + row * width, shape_.head_dim, tile.scratch + row * shape_.width);
+        forward_pairs().unpack_row(tile.acc + row * width, shape_.head_dim,
+                                   tile.scratch + row * shape_.width);
     tile.acc = tile.scratch;
     leave_powers_of_two(tile, rows);
 }
@@ -173,7 +202,7 @@ PairRowTiles::KeyTile PairRowTiles::Page::load(const Tensor& k_cache, const Tens
         k[j] = halves(k_cache) + offsets[j];
         v[j] = halves(v_cache) + offsets[j];
     }
-    kForwardPairs.pack_tile(k, v, count, shape_.head_dim, k_t_, v_);
+    forward_pairs().pack_tile(k, v, count, shape_.head_dim, k_t_, v_);
     return {k_t_, v_};
 }
 

@@ -11,6 +11,19 @@ namespace tandem::ops::detail {
 
 // Whether attention on the CPU multiplies such queries as pairs. Trainer and engine ask alike.
 bool multiplies_pairs(const Tensor& q);
+// Whether the few queries that share keys then lie in rows (PairRowTiles); else in lanes, as many do.
+bool has_pair_rows();
+// What multiplies them: pairs, or tiles of AMX.
+const ForwardPairs& forward_pairs();
+
+// While one lives its thread may call lanes_tile.
+class LanesInUse {
+  public:
+    LanesInUse();
+    ~LanesInUse();
+    LanesInUse(const LanesInUse&) = delete;
+    LanesInUse& operator=(const LanesInUse&) = delete;
+};
 
 // How the scale of scores goes into powers of two above 0: by its size and by what is done to the queries' signs.
 struct PairScale {
@@ -31,11 +44,15 @@ class PairTiles {
 
     PairTiles(const AttentionShape& shape, float scale) : shape_(shape), scale_(scale) {}
 
-    std::int64_t tile_floats() const { return kLaneQueries * (shape_.head_dim / 2 + shape_.head_dim); }
+    std::int64_t tile_floats() const { return kLaneQueries * (lane_pairs(shape_.head_dim) + shape_.width); }
     std::int64_t scratch_floats() const;
     QueryTile place(float* tile, float* scratch) const;
     void load(QueryTile& tile, const Tensor& q, std::int64_t begin, std::int64_t rows,
               std::int64_t head) const;
+    // The query heads [first, first + rows) of one row.
+    void load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
+                    std::int64_t rows) const;
+    // On the thread that holds `keys`, a Segment's or a Page's, while it lives.
     void attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const;
     void finish(QueryTile& tile, std::int64_t rows) const;
 
@@ -50,6 +67,7 @@ class PairTiles {
         const std::uint16_t* k_;
         std::int64_t count_;
         std::uint32_t* v_t_;
+        LanesInUse in_use_;
     };
     class Page {
       public:
@@ -60,9 +78,12 @@ class PairTiles {
       private:
         AttentionShape shape_;
         std::uint32_t* v_t_;
+        LanesInUse in_use_;
     };
 
   private:
+    void load_rows(QueryTile& tile, const std::uint16_t* from, std::int64_t stride, std::int64_t rows) const;
+
     AttentionShape shape_;
     PairScale scale_;
 };

@@ -54,7 +54,8 @@ PairSums by_lanes(const ForwardPairs& kernels, const PairInputs& in, std::int64_
                   std::int64_t visible_step) {
     const auto dim = static_cast<std::size_t>(in.head_dim);
     const std::size_t width = (dim + 15) / 16 * 16, lanes = kLaneQueries;
-    std::vector<std::uint32_t> q(dim / 2 * lanes), v_t(dim * kKeyTile / 2), p(kKeyTile / 2 * lanes);
+    std::vector<std::uint32_t> q(static_cast<std::size_t>(lane_pairs(in.head_dim)) * lanes),
+        v_t(dim * kKeyTile / 2), p(kKeyTile / 2 * lanes);
     std::vector<float> acc(dim * lanes, 0.0f), scores(kKeyTile * lanes);
     PairSums result{std::vector<float>(static_cast<std::size_t>(queries) * width, 0.0f),
                     std::vector<float>(lanes, kUnseen), std::vector<float>(lanes, 0.0f)};
