@@ -2,7 +2,7 @@
 // bf16. The speed of light of a step: its products at the rate of large ones, or every weight read once,
 // whichever takes longer, and then the sequences' pages read once; all rates of this run. With --sampling: what
 // choosing tokens and their log-probs takes from the tokens a second, bf16, batch 64, the ways in turns.
-//   engine_bench [--threads N] [--layers N] [--dtype NAME] [--sampling] [--json]
+//   engine_bench [--threads N] [--layers N] [--dtype NAME] [--batch N] [--steps N] [--sampling] [--json]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -21,9 +21,14 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::size_t kBatches[] = {1, 16, 64};
 constexpr std::int64_t kPromptTokens = 64;
-constexpr int kSteps = 24;  // a measurement; the median counts
+
+struct Options {
+    int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    std::int64_t layers = 30;
+    std::vector<std::size_t> batches = {1, 16, 64};
+    int steps = 24;  // a measurement; the median counts
+};
 
 model::ModelConfig smollm2_135m(std::int64_t layers) {
     model::ModelConfig config;
@@ -121,12 +126,12 @@ struct Rates {
 };
 
 double light_seconds(const ModelWeights& weights, const model::ModelConfig& config, DType dtype,
-                     std::size_t batch, const Rates& rates) {
+                     std::size_t batch, int steps, const Rates& rates) {
     const auto rows = static_cast<double>(batch);
     const auto bytes = static_cast<double>(weight_bytes(weights));
     const double flop = 2.0 * rows * bytes / static_cast<double>(dtype_size(dtype));
     const auto page_bytes =
-        static_cast<double>(KvCache::bytes_per_token(config, dtype)) * (kPromptTokens + kSteps / 2) * rows;
+        static_cast<double>(KvCache::bytes_per_token(config, dtype)) * (kPromptTokens + steps / 2) * rows;
     return std::max(flop / rates.product, bytes / rates.read) + page_bytes / rates.read;
 }
 
@@ -157,8 +162,8 @@ struct Batch {
 
 // Decodes `batch` sequences side by side; returns the median seconds of a step. The first step is checked
 // against a prefill of the same tokens.
-double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
-    Batch all(cache, batch, kSteps + 2);
+double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch, int steps) {
+    Batch all(cache, batch, steps + 2);
     DecodeBatch& step = all.step;
     decoder.prefill(all.sequences);
     const Tensor decoded = decoder.decode(step);
@@ -169,24 +174,26 @@ double decode_seconds(Decoder& decoder, KvCache& cache, std::size_t batch) {
         std::fprintf(stderr, "decode and prefill differ: the figures below mean nothing\n");
         std::exit(1);
     }
-    return median_seconds(kSteps, ops::compute_threads(), [&] {
+    return median_seconds(steps, ops::compute_threads(), [&] {
         for (std::int32_t& length : step.lengths) ++length;
         decoder.decode(step);
     });
 }
 
-nlohmann::json measure(DType dtype, std::int64_t layers, int threads) {
-    const model::ModelConfig config = smollm2_135m(layers);
+nlohmann::json measure(DType dtype, const Options& options) {
+    const int threads = options.threads;
+    const model::ModelConfig config = smollm2_135m(options.layers);
     Stream stream = Stream::make_compute({});
     ModelWeights weights(config, dtype, stream);
     fill(weights);
-    KvCache cache(config, dtype, 64 * 96 + 160, 16);
+    const auto most = static_cast<std::int64_t>(std::ranges::max(options.batches));
+    KvCache cache(config, dtype, (most + 1) * (kPromptTokens + options.steps + 16), 16);
     Decoder decoder(config, weights, cache, stream);
     const Rates rates{read_rate(weights, threads), product_rate(dtype, threads)};
     nlohmann::json rows = nlohmann::json::array();
-    for (const std::size_t batch : kBatches) {
-        const double seconds = decode_seconds(decoder, cache, batch);
-        const double light = light_seconds(weights, config, dtype, batch, rates);
+    for (const std::size_t batch : options.batches) {
+        const double seconds = decode_seconds(decoder, cache, batch, options.steps);
+        const double light = light_seconds(weights, config, dtype, batch, options.steps, rates);
         const double tokens = static_cast<double>(batch) / seconds;
         rows.push_back({{"dtype", dtype_name(dtype)},
                         {"batch", batch},
@@ -213,7 +220,8 @@ struct Way {
     std::vector<double> seconds = {};  // of its steps
 };
 
-nlohmann::json measure_sampling(std::int64_t layers, int threads) {
+nlohmann::json measure_sampling(const Options& options) {
+    const int threads = options.threads;
     constexpr std::size_t kBatch = 64;
     constexpr int kRounds = 16;
     std::vector<Way> ways = {{"greedy", {.temperature = 0.0f}},
@@ -222,7 +230,7 @@ nlohmann::json measure_sampling(std::int64_t layers, int threads) {
                              {"temperature 1, log-probs", {.logprob = true}},
                              {"top-p 0.95, log-probs", {.top_p = 0.95f, .logprob = true}}};
     const std::int64_t steps = kRounds * static_cast<std::int64_t>(ways.size()) + 2;
-    const model::ModelConfig config = smollm2_135m(layers);
+    const model::ModelConfig config = smollm2_135m(options.layers);
     Stream stream = Stream::make_compute({});
     ModelWeights weights(config, DType::bfloat16, stream);
     fill(weights);
@@ -270,28 +278,29 @@ nlohmann::json measure_sampling(std::int64_t layers, int threads) {
 
 int main(int argc, char** argv) {
     CLI::App app("Decode speed of the embedded engine, SmolLM2-135M shapes", "engine_bench");
-    int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    std::int64_t layers = 30;
+    tandem::engine::Options options;
     std::string only;
     bool json = false, sampling = false;
-    app.add_option("--threads", threads)->check(CLI::Range(1, 1024))->capture_default_str();
-    app.add_option("--layers", layers)->check(CLI::Range(1, 30))->capture_default_str();
+    app.add_option("--threads", options.threads)->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--layers", options.layers)->check(CLI::Range(1, 30))->capture_default_str();
     app.add_option("--dtype", only, "float32 or bfloat16; both if not given")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
+    app.add_option("--batch", options.batches)->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--steps", options.steps)->check(CLI::Range(1, 4096))->capture_default_str();
     app.add_flag("--sampling", sampling, "Greedy, temperature 1, with and without log-probs");
     app.add_flag("--json", json);
     CLI11_PARSE(app, argc, argv);
-    tandem::ops::set_compute_threads(threads);
-    std::fprintf(stderr,
-                 "SmolLM2-135M shapes, %lld layers, prompt 64 tokens, %d threads of %u cores, medians\n",
-                 static_cast<long long>(layers), threads, std::thread::hardware_concurrency());
+    tandem::ops::set_compute_threads(options.threads);
+    std::fprintf(
+        stderr, "SmolLM2-135M shapes, %lld layers, prompt 64 tokens, %d threads of %u cores, medians\n",
+        static_cast<long long>(options.layers), options.threads, std::thread::hardware_concurrency());
     nlohmann::json all = nlohmann::json::array();
     if (sampling) {
-        all = tandem::engine::measure_sampling(layers, threads);
+        all = tandem::engine::measure_sampling(options);
     } else {
         for (const tandem::DType dtype : {tandem::DType::float32, tandem::DType::bfloat16}) {
             if (!only.empty() && only != tandem::dtype_name(dtype)) continue;
-            for (const auto& row : tandem::engine::measure(dtype, layers, threads)) all.push_back(row);
+            for (const auto& row : tandem::engine::measure(dtype, options)) all.push_back(row);
         }
     }
     if (json) std::printf("%s\n", all.dump(2).c_str());
