@@ -42,6 +42,24 @@ MemoryPool& Communicator::memory(Device device) {
     return memory();
 }
 
+std::vector<Span> Communicator::show(Span own, std::span<const std::size_t> bytes) {
+    const Span shared = shared_memory().memory;
+    const bool inside = own.bytes == 0 || (own.data >= shared.data && own.data < shared.data + shared.bytes);
+    require(inside, "'{}': a rank shows memory that is not its communicator's", name());
+    const std::uint64_t offset = own.bytes == 0 ? 0 : static_cast<std::uint64_t>(own.data - shared.data);
+    std::vector<std::uint64_t> offsets(bytes.size());
+    all_gather({reinterpret_cast<const std::byte*>(&offset), sizeof(offset)},
+               {reinterpret_cast<std::byte*>(offsets.data()), offsets.size() * sizeof(offset)});
+    std::vector<Span> shown;
+    for (std::size_t r = 0; r < offsets.size(); ++r) {
+        if (offsets[r] > shared.bytes || bytes[r] > shared.bytes - offsets[r])
+            throw ProtocolError(fmt::format("'{}': rank {} shows {} bytes at offset {} of {} that are shared",
+                                            name(), global_ranks()[r], bytes[r], offsets[r], shared.bytes));
+        shown.push_back(shared.subspan(offsets[r], bytes[r]));
+    }
+    return shown;
+}
+
 void Communicator::all_gather(ConstSpan send, Span recv) {
     const GatherItem item{send, recv};
     all_gather(std::span(&item, 1), inline_stream());

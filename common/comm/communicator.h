@@ -127,6 +127,11 @@ class Communicator {
     virtual std::size_t trim_memory(Device device);
     // The memory behind memory() of all ranks, for engines that read it; empty where it is private.
     virtual SharedMemory shared_memory() const { return {}; }
+    // Whether the ranks of this group read and write each other's memory(), of the CPU, in place.
+    virtual bool shares_memory() const { return shared_memory().memory.bytes > 0; }
+    // Collective, of ranks that share memory: what each shows of its memory(), bytes[r] long rank r's, as this rank reaches it.
+    // Valid while its owner keeps it; who may write when is the callers' matter. Throws ProtocolError.
+    virtual std::vector<Span> show(Span own, std::span<const std::size_t> bytes);
     virtual void set_timeout(std::chrono::milliseconds timeout) = 0;  // default 60 s
     virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;

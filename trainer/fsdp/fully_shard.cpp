@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "common/ops/elementwise.h"
@@ -62,6 +63,8 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       shards_(compute, layout_.numel(), DType::float32, "shards", world.memory(compute.device()),
               options.shard_pages),
       source_(&shards_),
+      shares_(group_.size() > 1 && compute.device().type == DeviceType::cpu && group_.shares_memory() &&
+              keeps_rounded(options, false)),
       gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages)),
       value_buffers_("unsharded", device_pool(compute.device())),
       staging_buffers_("unsharded", memory_of(group_, compute)),
@@ -75,8 +78,6 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
         own_partial_.emplace(
             zeros(compute, layout_.numel(), memory_of(replicas_, compute), options.gradient_pages));
     }
-    if (keeps_rounded(options, compute.device().type != DeviceType::cpu))
-        rounded_.emplace(Shape{layout_.numel()}, options.compute_dtype, "unsharded", memory());
     partial_ = own_partial_ ? own_partial_->tensor() : gradients_.tensor();
     for (std::size_t i = 0; i < parameters.size(); ++i)
         sums_.emplace_back(layout_.padded(partial_, static_cast<int>(i)));
@@ -88,6 +89,12 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
     for (const std::vector<int>& members : groups) {
         Group& group = groups_.emplace_back();
         group.members = members;
+    }
+    if (shares_) {
+        share_rounded();
+    } else if (keeps_rounded(options, compute.device().type != DeviceType::cpu)) {
+        rounded_.emplace(Shape{layout_.numel()}, options.compute_dtype, "unsharded", memory());
+        rounded_parts_.push_back({0, rounded_->tensor()});
     }
     if (transfer_.is_inline()) return;
     std::map<std::int64_t, int> groups_of_size;
@@ -125,7 +132,8 @@ void FullyShard::unshard(int index, int prefetch) {
         const Tensor& flat = reads_rounded() ? rounded_->tensor() : source_->tensor();
         for (const int member : group.members) {
             parameters_[static_cast<std::size_t>(member)].value =
-                aliases() ? layout_.local(flat, member) : layout_.full(group.values, index, member);
+                aliases() ? layout_.local(flat, member)
+                          : layout_.full(reads_shared() ? group.shared : group.values, index, member);
         }
         group.state = State::unsharded;
     }
@@ -137,6 +145,10 @@ void FullyShard::start_unshard(Group& group, int index) {
     group.state = State::gathering;
     if (reads_rounded()) renew_rounded();
     if (aliases()) return;
+    if (reads_shared()) {
+        reading_shared_ = true;
+        return;
+    }
     const FlatShards::Range& range = layout_.group_range(index);
     const DType dtype = options_.compute_dtype;
     group.values = value_buffers_.take(range.numel * layout_.ranks(), dtype, transfer_);
@@ -188,16 +200,64 @@ bool FullyShard::sent_in_place(const Tensor& own) const {
            (reads_rounded() || source_->of_pool() || !source_->resident());
 }
 
+// --- the copy in the compute dtype. Where ranks share it, reads and writes never overlap: ranks meet after the last read of
+// their passes (finish), and after their writes (step_done, renew_rounded).
+
+// Groups lie whole in one rank's memory, the largest first, each where least is.
+void FullyShard::share_rounded() {
+    std::vector<std::size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto numel_of = [&](std::size_t group) {
+        return layout_.group_range(static_cast<int>(group)).numel * layout_.ranks();
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return numel_of(a) > numel_of(b); });
+    std::vector<std::size_t> bytes(static_cast<std::size_t>(layout_.ranks()));  // [rank]
+    std::vector<std::pair<std::size_t, std::size_t>> places(groups_.size());    // [group]: rank, offset
+    const std::size_t element = dtype_size(options_.compute_dtype);
+    for (const std::size_t group : order) {
+        const auto least = std::min_element(bytes.begin(), bytes.end());
+        places[group] = {static_cast<std::size_t>(least - bytes.begin()), *least};
+        *least += static_cast<std::size_t>(numel_of(group)) * element;
+    }
+    const auto own = static_cast<std::int64_t>(bytes[static_cast<std::size_t>(group_.rank())] / element);
+    rounded_.emplace(Shape{own}, options_.compute_dtype, "unsharded", memory());
+    const std::vector<Span> shown = group_.show(rounded_->tensor().span(), bytes);
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        const auto [rank, offset] = places[i];
+        const std::size_t size = static_cast<std::size_t>(numel_of(i)) * element;
+        groups_[i].shared =
+            Tensor::borrow(shown[rank].subspan(offset, size), {numel_of(i)}, options_.compute_dtype);
+        for (const int member : groups_[i].members) {
+            const std::int64_t numel = layout_.entry(member).padded_numel();
+            const Tensor whole = layout_.full_padded(groups_[i].shared, static_cast<int>(i), member);
+            rounded_parts_.push_back(
+                {layout_.entry(member).offset, whole.rows(group_.rank() * numel, numel)});
+        }
+    }
+}
+
+void FullyShard::meet() {
+    compute_.wait(group_.barrier(compute_).event());
+}
+
 void FullyShard::renew_rounded() {
     if (!std::exchange(rounded_is_old_, false)) return;
     rounded_->restore();
-    ops::cast(compute_, shards_.tensor(), rounded_->tensor());
+    if (shares_) meet();  // all have pages
+    for (const PartCopy& part : rounded_parts_)
+        ops::cast(compute_, shards_.tensor().rows(part.first, part.copy.numel()), part.copy);
+    if (shares_) meet();
 }
 
-Tensor FullyShard::rounded_for_step() {
+std::span<const PartCopy> FullyShard::rounded_for_step() {
     if (!rounded_ || !rounded_->has_pages()) return {};
     rounded_is_old_ = false;
-    return rounded_->tensor();
+    return rounded_parts_;
+}
+
+void FullyShard::step_done() {
+    if (shares_) meet();
 }
 
 void FullyShard::drop_staging(Group& group) {
@@ -253,7 +313,7 @@ void FullyShard::reshard(Group& group) {
 
 void FullyShard::after_forward(int index) {
     if (reshard_ranks_ == 0) return;
-    if (!slices_) return reshard(at(index));
+    if (!slices_ || reads_shared()) return reshard(at(index));
     keep_slice(at(index), index);
     free_values(at(index));
     at(index).state = State::sliced;
@@ -267,6 +327,7 @@ void FullyShard::finish() {
         if (group.state == State::gathering) drop_staging(group);
         reshard(group);
     }
+    if (std::exchange(reading_shared_, false)) meet();
 }
 
 void FullyShard::free_buffers() {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/comm/communicator.h"
@@ -56,7 +57,8 @@ class FullyShard final : public GroupHooks {
     void begin_gradients(int group) override;
     void after_backward(int group) override;
 
-    // Ends a pass or several: waits for all communication and frees every unsharded parameter.
+    // Ends a pass or several: waits for all communication and frees every unsharded parameter. Where ranks read shared values
+    // it waits for all of them: from here on they may be written.
     void finish();
     // The flat shard that passes from here on read, in memory or offloaded: state(), or another one of its
     // layout in the compute dtype. Between passes only.
@@ -83,10 +85,13 @@ class FullyShard final : public GroupHooks {
     FlatState& state() { return shards_; }  // fp32, flat; whoever writes it calls state_written()
     const FlatState& state() const { return shards_; }
     const Tensor& shards() const { return shards_.tensor(); }
-    // Passes may read a copy of state() in the compute dtype, which is then brought up to date by the next one.
+    // Passes may read a copy of state() in the compute dtype, which is then brought up to date by the next one. On every rank
+    // alike.
     void state_written() { rounded_is_old_ = true; }
-    // That copy, for a step that writes all of it beside state(); undefined where there is none.
-    Tensor rounded_for_step();
+    // That copy, for a step that writes all of it beside state(); none where there is none. The step ends with step_done(),
+    // which waits until it has ended on every rank that reads it.
+    std::span<const PartCopy> rounded_for_step();
+    void step_done();
     const Tensor& gradients() const;                       // fp32, flat
     MemoryPool& memory() const;                            // that peers reach: for more of the layout
     comm::Communicator& communicator() { return group_; }  // that the parameters are sharded over
@@ -100,6 +105,8 @@ class FullyShard final : public GroupHooks {
         Tensor onloaded;  // this rank's shard from the tier, while it is gathered
         Tensor staging;   // this rank's shard cast to the compute dtype, while it is gathered
         Tensor slice;     // what this rank keeps of values between forward and backward
+        Tensor
+            shared;  // full, padded, compute dtype: every rank has written its shards; undefined: not shared
         Event ready;
         Tensor grads;                        // full, padded, fp32
         std::vector<Gradient> grads_of;      // [member]: its part of it, without the padding
@@ -121,7 +128,10 @@ class FullyShard final : public GroupHooks {
     Tensor own_shard(Group& group, int index);
     bool sent_in_place(const Tensor& own) const;
     bool reads_rounded() const { return rounded_ && source_ == &shards_; }
+    bool reads_shared() const { return shares_ && reads_rounded(); }
+    void share_rounded();
     void renew_rounded();
+    void meet();
     void drop_staging(Group& group);
     void gather_slices(Group& group, int index);
     void keep_slice(Group& group, int index);
@@ -144,9 +154,13 @@ class FullyShard final : public GroupHooks {
     std::shared_ptr<comm::Communicator> slices_;  // those ranks, when they are some of group_
     FlatState shards_;
     FlatState* source_;  // what is gathered
-    // Of shards_ in a narrower compute dtype: what is gathered in their place, while they stay in memory.
+    // Of shards_ in a narrower compute dtype: what is gathered in their place, while they stay in memory. Or, where ranks
+    // share memory, the values of some groups whole: all ranks write their shards into all, and nothing is gathered.
     std::optional<PagedTensor> rounded_;
+    bool shares_;
+    std::vector<PartCopy> rounded_parts_;  // what this rank writes
     bool rounded_is_old_ = true;
+    bool reading_shared_ = false;
     PagedTensor gradients_;
     std::optional<PagedTensor> own_partial_;  // where there are replicas
     Tensor partial_;  // gradients before the sum over replicas; gradients_ itself when there are none

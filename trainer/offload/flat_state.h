@@ -15,6 +15,12 @@
 
 namespace tandem::trainer {
 
+// A copy, in another dtype, of elements [first, first + copy.numel()) of a flat tensor.
+struct PartCopy {
+    std::int64_t first = 0;
+    Tensor copy;
+};
+
 class FlatState {
   public:
     // Zeros, resident, filled in the stream's order; the pool is of the stream's device. With pages that stay

@@ -28,7 +28,7 @@ AdamW::AdamW(Stream& stream, std::int64_t numel, float beta1, float beta2, float
 }
 
 std::int64_t AdamW::step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale,
-                         const Tensor& rounded) {
+                         std::span<const PartCopy> rounded) {
     params_.lr = static_cast<float>(lr);
     params_.grad_scale = grad_scale;
     const std::int64_t non_finite = pass(stream, params, grads, rounded);
@@ -48,7 +48,8 @@ std::int64_t AdamW::look(Stream& stream, FlatState& params, const Tensor& grads,
 }
 
 // One pass over all states, as params_ says.
-std::int64_t AdamW::pass(Stream& stream, FlatState& params, const Tensor& grads, const Tensor& rounded) {
+std::int64_t AdamW::pass(Stream& stream, FlatState& params, const Tensor& grads,
+                         std::span<const PartCopy> rounded) {
     std::int64_t here = 0;
     const bool on_cpu = stream.device().type == DeviceType::cpu;
     const Tensor non_finite =
@@ -63,7 +64,7 @@ std::int64_t AdamW::pass(Stream& stream, FlatState& params, const Tensor& grads,
         if (!out_) out_ = std::make_unique<Stream>(Stream::make(stream.device(), "offload out"));
         in_chunks(*in_, *out_, stream, states, [&](std::int64_t first, const std::vector<Tensor>& parts) {
             step_part(stream, first, parts[0], grads.rows(first, parts[0].numel()), parts[1], parts[2],
-                      non_finite, rounded.defined() ? rounded.rows(first, parts[0].numel()) : rounded);
+                      non_finite, rounded);
         });
     }
     if (!on_cpu) return non_finite.to_host(stream).values<std::int64_t>()[0];
@@ -76,20 +77,29 @@ void AdamW::set_tail(std::int64_t first, double factor) {
     tail_factor_ = factor;
 }
 
+// In runs that neither the tail nor a part of `rounded` begins or ends within.
 void AdamW::step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
                       const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& non_finite,
-                      const Tensor& rounded) const {
-    const std::int64_t body = std::clamp<std::int64_t>(tail_ - first, 0, params.numel());
-    const auto run = [&](std::int64_t begin, std::int64_t numel, const ops::AdamWParams& with) {
-        if (numel == 0) return;
-        ops::adamw(stream, params.rows(begin, numel), grads.rows(begin, numel), exp_avg.rows(begin, numel),
-                   exp_avg_sq.rows(begin, numel), with, non_finite,
-                   rounded.defined() ? rounded.rows(begin, numel) : rounded);
-    };
-    run(0, body, params_);
-    ops::AdamWParams tail = params_;
-    tail.lr = static_cast<float>(tail_factor_ * static_cast<double>(params_.lr));
-    run(body, params.numel() - body, tail);
+                      std::span<const PartCopy> rounded) const {
+    const std::int64_t last = first + params.numel();
+    const auto end_of = [](const PartCopy& part) { return part.first + part.copy.numel(); };
+    auto part = rounded.begin();
+    for (std::int64_t begin = first, end; begin < last; begin = end) {
+        const bool in_tail = begin >= tail_;
+        while (part != rounded.end() && end_of(*part) <= begin) ++part;
+        end = in_tail ? last : std::min(last, tail_);
+        Tensor copy;
+        if (part != rounded.end() && part->first <= begin) {
+            end = std::min(end, end_of(*part));
+            copy = part->copy.rows(begin - part->first, end - begin);
+        } else if (part != rounded.end()) {
+            end = std::min(end, part->first);
+        }
+        ops::AdamWParams with = params_;
+        if (in_tail) with.lr = static_cast<float>(tail_factor_ * static_cast<double>(params_.lr));
+        const auto run = [&](const Tensor& of) { return of.rows(begin - first, end - begin); };
+        ops::adamw(stream, run(params), run(grads), run(exp_avg), run(exp_avg_sq), with, non_finite, copy);
+    }
 }
 
 void AdamW::reset(Stream& stream) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "common/ops/adamw.h"
@@ -21,9 +22,10 @@ class AdamW {
           const std::string& offload_directory = "", Pages pages = Pages::stay);
 
     // One step, with gradients multiplied by grad_scale first. Returns of how many elements the parameter or a
-    // moment is infinite or NaN afterwards. Blocking. `rounded`: gets the parameters in bfloat16; may be undefined.
+    // moment is infinite or NaN afterwards. Blocking. `rounded`: parts of the parameters, in order, that are written in
+    // bfloat16, too.
     std::int64_t step(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale,
-                      const Tensor& rounded);
+                      std::span<const PartCopy> rounded);
     // What step() would return; nothing changes.
     std::int64_t look(Stream& stream, FlatState& params, const Tensor& grads, double lr, float grad_scale);
     // Elements from `first` on take steps of `factor` times the learning rate.
@@ -37,11 +39,12 @@ class AdamW {
     const FlatState& exp_avg_sq() const { return exp_avg_sq_; }
 
   private:
-    std::int64_t pass(Stream& stream, FlatState& params, const Tensor& grads, const Tensor& rounded);
+    std::int64_t pass(Stream& stream, FlatState& params, const Tensor& grads,
+                      std::span<const PartCopy> rounded);
     // Elements [first, first + params.numel()) of the shard; those that are not finite are added to `non_finite`.
     void step_part(Stream& stream, std::int64_t first, const Tensor& params, const Tensor& grads,
                    const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& non_finite,
-                   const Tensor& rounded) const;
+                   std::span<const PartCopy> rounded) const;
 
     ops::AdamWParams params_;
     std::int64_t tail_;  // where it begins; the end without one

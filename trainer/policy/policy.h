@@ -58,7 +58,7 @@ class Policy final : public Learner {
         bool optimizer_;
     };
     // Moves the optimizer's state, or all that a step needs, to the tier and its memory to the system, until
-    // wake() or the next accumulate(), score() or apply() that needs it. Between calls only. On a GPU at most
+    // wake() or the next accumulate(), score() or apply() that needs it. Between calls only, on every rank alike. On a GPU at most
     // options.deepest_sleep: throws InvalidArgument.
     using Sleep = PolicyOptions::Sleep;
     void sleep(Sleep level);
@@ -104,7 +104,7 @@ class Policy final : public Learner {
         optimizer_.set_steps(steps);
         weights_written();
     }
-    // Must follow what was written through parameters() or extra_parameters(), before the next pass.
+    // Must follow what was written through parameters() or extra_parameters(), before the next pass; on every rank alike.
     void weights_written();
     // What the ranks of this one's pipeline did in the last accumulate(), in milliseconds from its first action on; none without
     // stages, before, or where they do not share a host and its clock. Collective over those ranks.

@@ -64,8 +64,10 @@ double Policy::apply(double lr) {
     const float scale = clip_scale(norm, options_.clip_grad_norm);
     non_finite_before();
     if (would_overflow(lr, scale, norm)) return std::numeric_limits<double>::infinity();
-    check_step(
-        optimizer_.step(compute_, fsdp_.state(), fsdp_.gradients(), lr, scale, fsdp_.rounded_for_step()));
+    const std::int64_t non_finite =
+        optimizer_.step(compute_, fsdp_.state(), fsdp_.gradients(), lr, scale, fsdp_.rounded_for_step());
+    fsdp_.step_done();
+    check_step(non_finite);
     discard_gradients();
     return norm;
 }

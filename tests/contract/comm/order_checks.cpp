@@ -181,10 +181,39 @@ void trims_between_calls(const World& world) {
     }
 }
 
+// Each rank writes into what every other one shows, and finds there what all have written.
+void shown_memory(const World& world) {
+    if (!world->shares_memory() || world->size() == 1) return;
+    const auto n = static_cast<std::size_t>(world->size());
+    const auto me = static_cast<std::size_t>(world->rank());
+    std::vector<std::size_t> bytes;
+    for (std::size_t r = 0; r < n; ++r) bytes.push_back(r == 1 ? 0 : 64 * n * (r + 1));
+    const Buffer own(std::max<std::size_t>(bytes[me], 1), "test", world->memory());
+    const std::vector<Span> shown = world->show(own.span().subspan(0, bytes[me]), bytes);
+    expect(shown.size() == n && (bytes[me] == 0 || shown[me].data == own.data()),
+           "rank {} shows other memory", me);
+    for (std::size_t r = 0; r < n; ++r) {
+        expect(shown[r].bytes == bytes[r], "rank {} shows {} bytes, not {}", r, shown[r].bytes, bytes[r]);
+        for (std::size_t i = me; i < bytes[r]; i += n) shown[r].data[i] = byte_at(r, static_cast<int>(me), i);
+    }
+    world->barrier();
+    for (std::size_t r = 0; r < n; ++r) {
+        for (std::size_t i = 0; i < bytes[r]; ++i)
+            expect(shown[r].data[i] == byte_at(r, static_cast<int>(i % n), i), "byte {} of rank {} is wrong",
+                   i, r);
+    }
+    world->barrier();
+    if (me != 0) return;
+    const Buffer elsewhere(64, "test", cpu_pool());
+    const std::string message = message_of<InvalidArgument>([&] { world->show(elsewhere.span(), bytes); });
+    expect(message.find("shows memory") != std::string::npos, "the message is '{}'", message);
+}
+
 }  // namespace
 
 std::vector<Check> order_checks() {
-    return {{"barrier_holds", barrier_holds},
+    return {{"shown_memory", shown_memory},
+            {"barrier_holds", barrier_holds},
             {"mesh_of_groups", mesh_of_groups, 2},
             {"splits", splits},
             {"splits_in_any_order", splits_in_any_order},

@@ -59,6 +59,21 @@ TEST(Silent, MemoryIsTheThreadsOnAnyDevice) {
     });
 }
 
+TEST(Silent, SharesMemoryAsRanksOfOneHost) {
+    run_counting([] {
+        const auto world = silent(1, 3);
+        ASSERT_TRUE(world->shares_memory());
+        EXPECT_FALSE(silent(0, 1)->shares_memory());
+        const Buffer own(20, "silent_test", world->memory());
+        const std::vector<std::size_t> bytes{10, 20, 0};
+        const std::vector<Span> shown = world->show(own.span(), bytes);
+        ASSERT_EQ(shown.size(), bytes.size());
+        for (std::size_t r = 0; r < bytes.size(); ++r) EXPECT_EQ(shown[r].bytes, bytes[r]);
+        EXPECT_EQ(shown[1].data, own.data());
+        EXPECT_EQ(memory_stats("silent_test").live_bytes, 20u);
+    });
+}
+
 TEST(Silent, ThreadsThatComputeHaveNone) {
     EXPECT_THROW(silent(0, 2), InvalidArgument);
 }
