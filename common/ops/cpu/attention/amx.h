@@ -113,4 +113,48 @@ TANDEM_LANES void multiply_tiles() {
 
 #endif
 
+// Registers 0 to 3 hold sums, a column of 16 each; 4 the left operand, the others the right one. Rows are words apart.
+
+// Sums of kColumn... += left · right [16 pairs].
+template <int... kColumn>
+TANDEM_LANES void multiply_columns(const std::uint32_t* left, std::int64_t left_row,
+                                   const std::uint32_t* right, std::int64_t right_row, LaneList<kColumn...>) {
+    load_tile<4>(left, left_row);
+    ((load_tile<5 + kColumn % 3>(right + kColumn * kTileRows, right_row),
+      multiply_tiles<kColumn, 4, 5 + kColumn % 3>()),
+     ...);
+}
+
+struct TileProduct {
+    const std::uint32_t* a;  // [16, pairs]
+    std::int64_t a_row;
+    const std::uint32_t* b;  // [pairs, columns * 16]
+    std::int64_t b_row;
+    float* c;  // [16, columns * 16]
+    std::int64_t c_row;
+};
+
+template <int... kColumn>
+TANDEM_LANES void add_columns(const TileProduct& t, std::int64_t first, std::int64_t last,
+                              LaneList<kColumn...> columns) {
+    (load_tile<kColumn>(t.c + kColumn * kTileRows, t.c_row), ...);
+    for (std::int64_t pair = first; pair < last; pair += kTileRows)
+        multiply_columns(t.a + pair, t.a_row, t.b + pair * t.b_row, t.b_row, columns);
+    (store_tile<kColumn>(t.c + kColumn * kTileRows, t.c_row), ...);
+}
+// c += a · b over pairs [first, last), multiples of 16, for 1 to 4 columns.
+static inline void add_tiles(const TileProduct& t, std::int64_t columns, std::int64_t first,
+                             std::int64_t last) {
+    switch (columns) {
+        case 4:
+            return add_columns(t, first, last, LaneList<0, 1, 2, 3>{});
+        case 3:
+            return add_columns(t, first, last, LaneList<0, 1, 2>{});
+        case 2:
+            return add_columns(t, first, last, LaneList<0, 1>{});
+        default:
+            return add_columns(t, first, last, LaneList<0>{});
+    }
+}
+
 }  // namespace tandem::ops::detail

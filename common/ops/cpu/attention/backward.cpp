@@ -118,9 +118,11 @@ void attention_backward(Stream& stream, const Tensor& dout, const Tensor& q, con
             clear(b.dv);
         }
         const bool pairs = by_pairs(b);
+        const detail::BackwardPairsKernels& kernels =
+            detail::runs_amx() ? detail::kBackwardAmx : detail::kBackwardPairsBf16;
         detail::parallel_for(b.shape.kv_heads, [&](std::int64_t kv_head) {
             if (pairs) {
-                detail::backward_pairs_kv_head(detail::kBackwardPairsBf16, b, segments, kv_head);
+                detail::backward_pairs_kv_head(kernels, b, segments, kv_head);
             } else {
                 backward_kv_head(b, segments, kv_head);
             }

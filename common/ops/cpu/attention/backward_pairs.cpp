@@ -15,9 +15,8 @@ namespace {
 constexpr float kSeesNothing = -std::numeric_limits<float>::infinity();  // lse
 
 struct PairsShape {
-    explicit PairsShape(const AttentionShape& s)
-        : depth((s.head_dim + 1) / 2), words((depth + 15) / 16 * 16), width(s.width) {}
-    std::int64_t depth, words, width;
+    explicit PairsShape(const AttentionShape& s) : words((s.head_dim + 31) / 32 * 16), width(s.width) {}
+    std::int64_t words, width;
 };
 
 // Consecutive parts of a thread's memory, each a multiple of 64 bytes.
@@ -70,9 +69,9 @@ struct PairQueries {
     explicit PairQueries(const PairsShape& s) {
         thread_local Scratch scratch;
         Parts parts(scratch,
-                    kPairQueries * (2 * s.depth + 2 * s.width + 2) + 3 * kKeyTile * kPairQueries / 2);
-        q_t = parts.words(kPairQueries * s.depth);
-        dout_t = parts.words(kPairQueries * s.depth);
+                    kPairQueries * (2 * s.words + 2 * s.width + 2) + 3 * kKeyTile * kPairQueries / 2);
+        q_t = parts.words(kPairQueries * s.words);
+        dout_t = parts.words(kPairQueries * s.words);
         q_pairs = parts.words(kPairQueries / 2 * s.width);
         dout_pairs = parts.words(kPairQueries / 2 * s.width);
         dq = parts.floats(kPairQueries * s.width);
@@ -85,13 +84,13 @@ struct PairQueries {
 
     void load(const BackwardPairsKernels& kernels, const BackwardOperands& b, std::int64_t begin,
               std::int64_t rows, std::int64_t head) const {
-        const std::int64_t width = b.shape.width;
+        const PairsShape s(b.shape);
         const PairRows q_rows = rows_of(b.q, begin, rows, head);
         const PairRows dout_rows = rows_of(b.dout, begin, rows, head);
-        kernels.pack_turned(q_rows, q_t);
-        kernels.pack_turned(dout_rows, dout_t);
-        kernels.pack_pairs(q_rows, width, q_pairs);
-        kernels.pack_pairs(dout_rows, width, dout_pairs);
+        kernels.pack_turned(q_rows, s.words, q_t);
+        kernels.pack_turned(dout_rows, s.words, dout_t);
+        kernels.pack_pairs(q_rows, s.width, q_pairs);
+        kernels.pack_pairs(dout_rows, s.width, dout_pairs);
         const std::int64_t row = head * b.shape.q_rows + begin;
         const float* const lse = b.lse.data<float>() + row;
         for (std::int64_t i = 0; i < rows; ++i)
@@ -99,7 +98,7 @@ struct PairQueries {
         std::copy_n(b.delta.data<float>() + row, rows, delta);
         std::fill_n(shift + rows, kPairQueries - rows, 0.0f);
         std::fill_n(delta + rows, kPairQueries - rows, 0.0f);
-        std::fill_n(dq, rows * width, 0.0f);
+        std::fill_n(dq, rows * s.width, 0.0f);
     }
 
     std::uint32_t *q_t, *dout_t, *q_pairs, *dout_pairs;
@@ -159,6 +158,7 @@ void backward_pairs_head(const BackwardPairsKernels& kernels, const BackwardOper
 
 void backward_pairs_kv_head(const BackwardPairsKernels& kernels, const BackwardOperands& b,
                             const std::vector<AttentionSegment>& segments, std::int64_t kv_head) {
+    const UnitInUse in_use(kernels.use);
     for (const AttentionSegment& segment : segments) {
         if (segment.q_len == 0 || segment.k_len == 0) continue;
         const PairKeys keys(kernels, b, segment, kv_head);

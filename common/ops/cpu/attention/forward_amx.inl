@@ -1,18 +1,8 @@
 // The products of forward_lanes.inl by tiles of AMX (amx.h): 16 keys, or 16 columns of values, against 16 queries, over
-// 32 numbers of head_dim or 32 keys at a time. Registers 0 to 3 hold sums, 4 the left operand, the others the right.
+// 32 numbers of head_dim or 32 keys at a time.
 #include "common/ops/cpu/attention/forward_lanes.inl"
 
-constexpr std::int64_t kStep = 16;  // pairs of a product
-
-// Sums of kColumn... += left · right: left rows are `left_row` words apart; right is [kStep, kLaneQueries].
-template <int... kColumn>
-TANDEM_LANES void multiply_columns(const std::uint32_t* left, std::int64_t left_row,
-                                   const std::uint32_t* right, LaneList<kColumn...>) {
-    load_tile<4>(left, left_row);
-    ((load_tile<5 + kColumn % 3>(right + kColumn * kBlock, kLaneQueries),
-      multiply_tiles<kColumn, 4, 5 + kColumn % 3>()),
-     ...);
-}
+constexpr std::int64_t kStep = kTileRows;  // pairs of a product
 
 // Pairs [pair, pair + kStep) of 16 keys, 0 past `pairs`: a key lies anywhere, and ends where another may begin. Not
 // inline: it would take the registers of the loop around it.
@@ -31,7 +21,7 @@ void score_columns(const QueryLanes& t, std::int64_t key, std::int64_t column, F
     for (std::int64_t pair = 0; pair < pairs; pair += kStep, q += kStep * kLaneQueries) {
         alignas(64) std::uint32_t left[kBlock * kStep];
         gather_keys(t.k + key, pair, pairs, left);
-        multiply_columns(left, kStep, q, columns);
+        multiply_columns(left, kStep, q, kLaneQueries, columns);
     }
     float* const scores = t.scores + key * kLaneQueries + column * kBlock;
     (store_tile<kColumn>(scores + kColumn * kBlock, kLaneQueries), ...);
@@ -65,33 +55,6 @@ void score_block(const QueryLanes& t, std::int64_t key, std::int64_t column, std
     }
 }
 
-// acc += v^T p for neighbouring columns, over `pairs`, a multiple of kStep.
-template <int... kColumn>
-void add_columns(const QueryLanes& t, std::int64_t column, std::int64_t pairs, LaneList<kColumn...> columns) {
-    for (std::int64_t d = 0; d < t.head_dim; d += kBlock) {
-        float* const acc = t.acc + d * kLaneQueries + column * kBlock;
-        (load_tile<kColumn>(acc + kColumn * kBlock, kLaneQueries), ...);
-        const std::uint32_t* const v_t = t.v_t + d * kTilePairs;
-        const std::uint32_t* const p = t.p + column * kBlock;
-        for (std::int64_t pair = 0; pair < pairs; pair += kStep)
-            multiply_columns(v_t + pair, kTilePairs, p + pair * kLaneQueries, columns);
-        (store_tile<kColumn>(acc + kColumn * kBlock, kLaneQueries), ...);
-    }
-}
-
-void add_block(const QueryLanes& t, std::int64_t column, std::int64_t columns, std::int64_t pairs) {
-    switch (columns) {
-        case 4:
-            return add_columns(t, column, pairs, LaneList<0, 1, 2, 3>{});
-        case 3:
-            return add_columns(t, column, pairs, LaneList<0, 1, 2>{});
-        case 2:
-            return add_columns(t, column, pairs, LaneList<0, 1>{});
-        default:
-            return add_columns(t, column, pairs, LaneList<0>{});
-    }
-}
-
 TANDEM_LANES std::int64_t pairs_of(std::int64_t keys) {
     return (keys + 2 * kStep - 1) / (2 * kStep) * kStep;
 }
@@ -111,6 +74,10 @@ void add_values(const QueryLanes& t, std::int64_t columns, const std::int64_t* s
     }
     for (std::int64_t first = 0, end = 0; first < columns; first = end) {
         while (end < columns && pairs_of(seen[end]) == pairs_of(seen[first])) ++end;
-        if (seen[first] > 0) add_block(t, first, end - first, pairs_of(seen[first]));
+        if (seen[first] == 0) continue;
+        for (std::int64_t d = 0; d < t.head_dim; d += kBlock)
+            add_tiles({t.v_t + d * kTilePairs, kTilePairs, t.p + first * kBlock, kLaneQueries,
+                       t.acc + d * kLaneQueries + first * kBlock, kLaneQueries},
+                      end - first, 0, pairs_of(seen[first]));
     }
 }

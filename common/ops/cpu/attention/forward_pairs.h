@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "common/ops/cpu/attention/kernels.h"
+#include "common/ops/cpu/attention/unit_in_use.h"
 
 namespace tandem::ops::detail {
 
@@ -78,9 +79,7 @@ struct ForwardPairs {
     void (*rows_tile)(const QueryRows&);
     void (*unpack_row)(const float* acc, std::int64_t head_dim, float* to);  // to [row_width(head_dim)]
 
-    // Around a thread's calls of lanes_tile, with no library's between; null: nothing to do.
-    void (*begin)() = nullptr;
-    void (*end)() = nullptr;
+    UnitUse use = {};  // around calls of lanes_tile
 };
 
 extern const ForwardPairs kForwardPairs;

@@ -36,14 +36,6 @@ bool has_pair_rows() {
     return forward_pairs().rows_tile != nullptr;
 }
 
-LanesInUse::LanesInUse() {
-    if (forward_pairs().begin != nullptr) forward_pairs().begin();
-}
-
-LanesInUse::~LanesInUse() {
-    if (forward_pairs().end != nullptr) forward_pairs().end();
-}
-
 PairScale::PairScale(float scale)
     : powers(scale == 0.0f ? 1.0f : std::abs(scale) * std::numbers::log2e_v<float>),
       flip(std::signbit(scale) ? 0x80008000U : 0),

@@ -16,15 +16,6 @@ bool has_pair_rows();
 // What multiplies them: pairs, or tiles of AMX.
 const ForwardPairs& forward_pairs();
 
-// While one lives its thread may call lanes_tile.
-class LanesInUse {
-  public:
-    LanesInUse();
-    ~LanesInUse();
-    LanesInUse(const LanesInUse&) = delete;
-    LanesInUse& operator=(const LanesInUse&) = delete;
-};
-
 // How the scale of scores goes into powers of two above 0: by its size and by what is done to the queries' signs.
 struct PairScale {
     explicit PairScale(float scale);
@@ -67,7 +58,7 @@ class PairTiles {
         const std::uint16_t* k_;
         std::int64_t count_;
         std::uint32_t* v_t_;
-        LanesInUse in_use_;
+        UnitInUse in_use_{forward_pairs().use};
     };
     class Page {
       public:
@@ -78,7 +69,7 @@ class PairTiles {
       private:
         AttentionShape shape_;
         std::uint32_t* v_t_;
-        LanesInUse in_use_;
+        UnitInUse in_use_{forward_pairs().use};
     };
 
   private:

@@ -1,19 +1,13 @@
-// The kernels of the backward by pairs that this machine runs.
+// The kernels of the backward by pairs that this machine runs, of those that have the same bits.
 #pragma once
 
 #include <vector>
 
 #include "common/ops/cpu/attention/backward_pairs.h"
-#include "common/ops/cpu/instruction_sets.h"
 
 namespace tandem::testing {
 
-extern const ops::detail::BackwardPairsKernels kBackwardPairsEmulated;  // from plain C++
-
-inline std::vector<const ops::detail::BackwardPairsKernels*> backward_pairs_here() {
-    std::vector<const ops::detail::BackwardPairsKernels*> all = {&kBackwardPairsEmulated};
-    if (ops::detail::runs_avx512_bf16()) all.push_back(&ops::detail::kBackwardPairsBf16);
-    return all;
-}
+// From plain C++ first, then from the hardware. Programs differ: pairs (backward_pairs_emulated.cpp), or tiles of AMX.
+std::vector<const ops::detail::BackwardPairsKernels*> backward_pairs_here();
 
 }  // namespace tandem::testing
