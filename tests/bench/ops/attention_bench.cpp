@@ -84,13 +84,17 @@ void measure(Table& table, std::int64_t length, DType dtype) {
                           "GFLOP/s", 2.5 * flops / backward_ms * 1e-6 / matmul_rate, against});
 }
 
-// One new token of each of `batch` sequences of `length`, pages of 16; the bytes are those of the cache.
-void measure_decode(Table& table, std::int64_t batch, std::int64_t length, DType dtype) {
+// One new token of each of `batch` sequences of `length`, pages of 16, layer after layer; the bytes are those of the
+// caches.
+void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::int64_t layers, DType dtype) {
     Stream stream = Stream::make_inline();
     const std::int64_t pages = batch * length / 16;
     const Tensor q = random_tensor({batch, kHeads, kHeadDim}, dtype, 1);
-    const Tensor k = random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 2);
-    const Tensor v = random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 3);
+    std::vector<Tensor> k, v;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+        k.push_back(random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 2));
+        v.push_back(random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 3));
+    }
     const Tensor out = Tensor::zeros(q.shape(), dtype, "bench");
     std::vector<std::vector<std::int32_t>> tables(static_cast<std::size_t>(batch));
     for (std::int64_t page = 0; page < pages; ++page) {
@@ -98,10 +102,21 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, DType
     }
     const std::vector<std::int32_t> lengths(static_cast<std::size_t>(batch),
                                             static_cast<std::int32_t>(length));
-    const double ms =
-        median_ms([&] { ops::paged_attention_decode(stream, q, k, v, tables, lengths, kScale, out); });
-    table.rows.push_back({fmt::format("paged decode {} batch {} of {}", dtype_name(dtype), batch, length), ms,
-                          static_cast<double>(k.bytes() + v.bytes()) / ms * 1e-6, "GB/s", 0, ""});
+    const double ms = median_ms([&] {
+        for (std::size_t layer = 0; layer < k.size(); ++layer)
+            ops::paged_attention_decode(stream, q, k[layer], v[layer], tables, lengths, kScale, out);
+    });
+    const double light_ms = median_ms([&] {
+        for (std::size_t layer = 0; layer < k.size(); ++layer) {
+            read_all(k[layer]);
+            read_all(v[layer]);
+        }
+    });
+    const double bytes = static_cast<double>(layers) * static_cast<double>(k[0].bytes() + v[0].bytes());
+    const std::string name =
+        fmt::format("{} batch {} of {}, {} layers", dtype_name(dtype), batch, length, layers);
+    table.rows.push_back({"read pages, " + name, light_ms, bytes / light_ms * 1e-6, "GB/s", 0, ""});
+    table.rows.push_back({"paged decode, " + name, ms, bytes / ms * 1e-6, "GB/s", light_ms / ms, "reading"});
 }
 
 }  // namespace
@@ -109,8 +124,9 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, DType
 void attention_rows(Table& table) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         for (const std::int64_t length : {512, 2048}) measure(table, length, dtype);
-        measure_decode(table, 1, 1024, dtype);
-        measure_decode(table, 32, 1024, dtype);
+        measure_decode(table, 1, 1024, 1, dtype);
+        measure_decode(table, 32, 1024, 1, dtype);
+        measure_decode(table, 64, 96, 30, dtype);
     }
 }
 

@@ -32,6 +32,9 @@ double median_ms(const std::function<void()>& body, int runs = 7);
 
 Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed);
 
+// Reads a tensor that is not all zeros as fast as memory gives it: what others are held to.
+void read_all(const Tensor& tensor);
+
 void matmul_rows(Table& table);
 void attention_rows(Table& table);
 void copy_rows(Table& table);

@@ -1,5 +1,5 @@
-// ops_bench [--json] [--products | --rows]: rates of the CPU ops (of products alone, of what goes over rows alone),
-// each verified first, with the machine's own rates measured in the same run.
+// ops_bench [--json] [--products | --attention | --rows]: rates of the CPU ops (of products, attention or what goes over
+// rows alone), each verified first, with the machine's own rates measured in the same run.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -90,24 +90,26 @@ void print(const Table& table, bool json) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-    bool json = false, products = true, others = true, rows = true;
+    bool json = false, products = true, attention = true, others = true, rows = true;
     for (int i = 1; i < argc; ++i) {
         const std::string_view argument = argv[i];
         if (argument == "--json") {
             json = true;
         } else if (argument == "--products") {
-            others = rows = false;
+            attention = others = rows = false;
+        } else if (argument == "--attention") {
+            products = others = rows = false;
         } else if (argument == "--rows") {
-            products = others = false;
+            products = attention = others = false;
         } else {
-            fmt::print(stderr, "usage: ops_bench [--json] [--products | --rows]\n");
+            fmt::print(stderr, "usage: ops_bench [--json] [--products | --attention | --rows]\n");
             return 2;
         }
     }
     tandem::bench::Table table;
     if (products) tandem::bench::matmul_rows(table);
+    if (attention) tandem::bench::attention_rows(table);
     if (others) {
-        tandem::bench::attention_rows(table);
         tandem::bench::copy_rows(table);
         tandem::bench::encode_rows(table);
     }

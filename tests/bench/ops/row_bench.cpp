@@ -47,18 +47,7 @@ std::string sized(const char* what, const Tensor& input) {
 typedef std::uint64_t Words __attribute__((vector_size(16)));
 
 std::function<void()> reading(const Tensor& input) {
-    return [input] {
-        const std::span words(reinterpret_cast<const Words*>(input.raw()), input.bytes() / sizeof(Words));
-        Words a = {}, b = {}, c = {}, d = {};
-        for (std::size_t at = 0; at + 4 <= words.size(); at += 4) {
-            a |= words[at];
-            b |= words[at + 1];
-            c |= words[at + 2];
-            d |= words[at + 3];
-        }
-        const Words all = a | b | c | d;
-        check((all[0] | all[1]) != 0, "reading");
-    };
+    return [input] { read_all(input); };
 }
 
 std::function<void()> updating(const Tensor& values) {
@@ -159,6 +148,19 @@ void norm_rows(Table& table, DType dtype) {
 }
 
 }  // namespace
+
+void read_all(const Tensor& tensor) {
+    const std::span words(reinterpret_cast<const Words*>(tensor.raw()), tensor.bytes() / sizeof(Words));
+    Words a = {}, b = {}, c = {}, d = {};
+    for (std::size_t at = 0; at + 4 <= words.size(); at += 4) {
+        a |= words[at];
+        b |= words[at + 1];
+        c |= words[at + 2];
+        d |= words[at + 3];
+    }
+    const Words all = a | b | c | d;
+    check((all[0] | all[1]) != 0, "reading");
+}
 
 void row_rows(Table& table) {
     const Tensor logits = likely_logits(512);
