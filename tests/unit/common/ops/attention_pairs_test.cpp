@@ -307,6 +307,22 @@ TEST(AttentionPairs, NeighboursDoNotMatter) {
     }
 }
 
+// NaN that wider heads left in memory, where the padding of these lies.
+TEST(AttentionPairs, WhatAnotherHeadDimLeftDoesNotCount) {
+    AttentionCase all_nan = sequence(64, 2, 1, 256);
+    for (const Tensor& tensor : {all_nan.q, all_nan.k, all_nan.v})
+        std::memset(tensor.raw(), 0xff, tensor.bytes());
+    for (const std::int64_t head_dim : {2, 20, 64, 96}) {
+        const AttentionCase c = sequence(45, 2, 1, head_dim);
+        const Tensor wanted = forward_of(c, DType::float32).out, last = decoded(c, {45}, 8);
+        forward_of(all_nan, DType::float32);
+        expect_same_bits(forward_of(c, DType::float32).out, wanted, "after NaN");
+        decoded(all_nan, {64}, 8);
+        expect_same_bits(decoded(c, {45}, 8), last, "decode after NaN");
+        EXPECT_FALSE(std::isnan(wanted.data<float>()[0])) << head_dim;
+    }
+}
+
 // A key of NaN is NaN for the rows that see it, and for no other.
 TEST(AttentionPairs, NaNReachesWhoSeesIt) {
     const AttentionCase c = sequence(140, 1, 1, 64);

@@ -209,6 +209,23 @@ TEST(BackwardPairs, WhatIsNotOfTheSegmentDoesNotCount) {
     }
 }
 
+// NaN that wider heads left in memory, where the padding of these lies.
+TEST(BackwardPairs, WhatAnotherHeadDimLeftDoesNotCount) {
+    std::mt19937 generator(8);
+    BackwardCase all_nan = backward_case(generator, {128, 64, 1, 1, 256}, {{0, 128, 0, 64, false}});
+    for (const Tensor& tensor : {all_nan.q, all_nan.dout}) fill_rows(tensor, 0, 128, 0xff);
+    for (const Tensor& tensor : {all_nan.k, all_nan.v}) fill_rows(tensor, 0, 64, 0xff);
+    for (const std::int64_t dim : {5, 33, 64, 79}) {
+        const BackwardCase clean = backward_case(generator, {37, 45, 1, 1, dim}, {{0, 37, 0, 45, true}});
+        for (const BackwardPairsKernels* kernels : testing::backward_pairs_here()) {
+            const PairGradients wanted = gradients_by(*kernels, clean);
+            gradients_by(*kernels, all_nan);
+            expect_same_gradients(gradients_by(*kernels, clean), wanted, "after NaN");
+            EXPECT_FALSE(std::isnan(wanted.dq.data<float>()[0])) << dim;
+        }
+    }
+}
+
 // NaN within a row is that row's alone to begin with: the gradients of rows of other tiles stay as they are.
 TEST(BackwardPairs, NaNStaysNaN) {
     std::mt19937 generator(6);
