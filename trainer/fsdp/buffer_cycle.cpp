@@ -18,13 +18,12 @@ Tensor BufferCycle::take(std::int64_t numel, DType dtype, Stream& user) {
     // On a GPU the host runs ahead of the work, so that nothing looks idle: the taker's stream waits there.
     const bool on_gpu = pool_->device().type != DeviceType::cpu;
     const int least = on_gpu ? std::max(size.least, kTurns) : size.least;
-    const bool idle = size.made >= least && !size.waiting.empty() &&
-                      (on_gpu || size.waiting.front().free_after.poll() != Poll::pending);
-    if (!idle && size.made < most_) {
+    const bool again = size.made >= least && !size.waiting.empty() &&
+                       (least > 0 || size.waiting.front().free_after.poll() != Poll::pending);
+    if (!again) {
         ++size.made;
         return Tensor::empty({numel}, dtype, tag_, *pool_);
     }
-    require(!size.waiting.empty(), "all {} buffers of {} elements are in use", size.made, numel);
     const Waiting oldest = std::move(size.waiting.front());
     size.waiting.pop_front();
     user.wait(oldest.free_after);

@@ -14,17 +14,14 @@ namespace tandem::trainer {
 
 class BufferCycle {
   public:
-    static constexpr int kUnlimited = 1 << 20;
     static constexpr int kTurns = 2;  // of a size on a GPU: one is filled while the other is used
 
-    // `most` buffers of one size: a taker then waits for the oldest instead of allocating another.
-    BufferCycle(std::string tag, MemoryPool& pool, int most = kUnlimited)
-        : tag_(std::move(tag)), pool_(&pool), most_(most) {}
+    BufferCycle(std::string tag, MemoryPool& pool) : tag_(std::move(tag)), pool_(&pool) {}
 
     // [numel] of dtype, contents undefined. `user` is the stream that will write it first.
     Tensor take(std::int64_t numel, DType dtype, Stream& user);
-    // `least` buffers of this size are made before one is used again, be it idle or not: what a pass holds is
-    // then the same whether work ends sooner or later.
+    // `least` buffers of this size are made before one is used again, and then its taker waits for it rather than make
+    // another: what a pass holds is the same whether work ends sooner or later.
     void make_at_least(int least, std::int64_t numel, DType dtype) { sizes_[{numel, dtype}].least = least; }
     void give_back(Tensor buffer, Event free_after);
     void free();  // what is not in use goes back to the pool, its pages to the system
@@ -42,7 +39,6 @@ class BufferCycle {
 
     std::string tag_;
     MemoryPool* pool_;
-    int most_;
     std::map<std::pair<std::int64_t, DType>, OfOneSize> sizes_;
 };
 

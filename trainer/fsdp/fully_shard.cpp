@@ -68,7 +68,7 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
       gradients_(zeros(compute, layout_.numel(), memory_of(group_, compute), options.gradient_pages)),
       value_buffers_("unsharded", device_pool(compute.device())),
       staging_buffers_("unsharded", memory_of(group_, compute)),
-      gradient_buffers_("unsharded_gradients", memory_of(group_, compute), kGradientBuffers),
+      gradient_buffers_("unsharded_gradients", memory_of(group_, compute)),
       unreduced_buffers_("unsharded_gradients", memory_of(group_, compute)),
       transfer_(compute.device().type != DeviceType::cpu ||
                         transfer_overlaps(layout_, groups.size(), options.compute_dtype, options.offload)
@@ -100,8 +100,9 @@ FullyShard::FullyShard(std::vector<Parameter>& parameters, const std::vector<std
     std::map<std::int64_t, int> groups_of_size;
     for (std::size_t i = 0; i < groups.size(); ++i) {
         const std::int64_t numel = layout_.group_range(static_cast<int>(i)).numel * layout_.ranks();
-        gradient_buffers_.make_at_least(std::min(kGradientBuffers, ++groups_of_size[numel]), numel,
-                                        DType::float32);
+        const int least = std::min(kGradientBuffers, ++groups_of_size[numel]);
+        for (BufferCycle* cycle : {&gradient_buffers_, &unreduced_buffers_})
+            cycle->make_at_least(least, numel, DType::float32);
     }
 }
 
