@@ -107,6 +107,9 @@ struct TransferPlan {
     std::vector<Transfer> transfers;
     std::vector<std::uint64_t> first{0};
     std::uint64_t ranks = 1;  // of the engine: the trainer resumes none of them before all have the version
+    // [source rank] The core that writes a rank's bytes, whose caches may still hold them: the engine reads them fastest
+    // there. Empty: not known. A hint.
+    std::vector<std::int64_t> cores = {};
     std::size_t buckets() const { return first.size() - 1; }
     std::span<const Transfer> bucket(std::size_t b) const {
         return std::span(transfers).subspan(first[b], first[b + 1] - first[b]);
@@ -180,7 +183,8 @@ class Engine {
     virtual void release(Deadline deadline) = 0;
 
     // Copies [offset, offset + bytes) of region 0, split in pieces, to scratch memory, and checksums it as it
-    // would a bucket; returns the engine's milliseconds. For calibration.
+    // would a bucket that the ranks of TransferPlan::cores wrote in equal parts; returns the engine's milliseconds. For
+    // calibration.
     virtual double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                          Deadline deadline) = 0;
     virtual Held held(Deadline deadline) = 0;

@@ -4,7 +4,7 @@
 //   hello       protocol, lease_ms                                   what the engine is (1)
 //   attach      regions [bytes], transfers,    plan (2); a memfd a
 //               buckets, ranks; perhaps gpu,   region, unless (3)
-//               nccl or tcp
+//               nccl or tcp, cores (8)
 //   gpu_id                                                           gpu_id: which GPU of which host
 //   join        unique_id, rank, size,                               when this rank is in the NCCL group
 //               timeout_ms
@@ -39,6 +39,7 @@
 //     receiver/push_state.h says how
 // (6) ends those before; loads and load_deltas over the new ones are numbered (serial) from 0. A failed one ends them
 // (7) what it took to lay the version that is held out for products, at its first request
+// (8) [core], by the trainer's ranks: TransferPlan::cores
 //
 // A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.

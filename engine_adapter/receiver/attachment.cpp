@@ -76,7 +76,10 @@ void Attachment::load(std::size_t bucket, std::span<const ops::Checksum> checksu
         const BucketReceiver::Arrived arrived = receiver->at(i, transfers[i]);
         return copy_of(transfers[i], &arrived);
     };
-    const auto& found = writer.write_all(device(), transfers.size(), item, receiver, written_);
+    WeightWriter::Core core;
+    if (!plan_.cores.empty() && receiver == nullptr)
+        core = [&](std::size_t i) { return static_cast<int>(plan_.cores[transfers[i].source_rank]); };
+    const auto& found = writer.write_all(device(), transfers.size(), item, receiver, written_, core);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
         if (found[i] == checksums[i]) continue;
         throw ProtocolError(

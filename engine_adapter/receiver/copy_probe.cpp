@@ -18,7 +18,8 @@ constexpr std::uint64_t kMaxPieces = 1u << 16;  // each has a checksum
 
 }  // namespace
 
-double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer) {
+double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer,
+                             std::span<const std::int64_t> cores) {
     const std::uint64_t bytes = from.bytes;
     enforce(bytes > 0 && piece_bytes > 0 && piece_bytes <= kMaxProbePiece,
             "probe of {} bytes in pieces of {}", bytes, piece_bytes);
@@ -36,7 +37,10 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWr
     copied_ += count * piece;
     const auto start = std::chrono::steady_clock::now();
     std::vector<ops::Checksum> found(count);
-    writer.share(count, [&](std::size_t i) {
+    WeightWriter::Core core;
+    if (!cores.empty())
+        core = [&](std::size_t i) { return static_cast<int>(cores[i * cores.size() / count]); };
+    const auto job = [&](std::size_t i) {
         const std::uint64_t at = i * piece;
         ops::CopyItem item;
         item.from = from.subspan(at, std::min(piece, bytes - at));
@@ -44,7 +48,8 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWr
         item.checksum = &found[i];
         Stream here = Stream::make_inline();
         ops::batched_copy(here, {&item, 1});
-    });
+    };
+    writer.share(count, job, core);
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 

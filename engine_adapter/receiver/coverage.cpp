@@ -188,6 +188,10 @@ void check_plan(const std::vector<TensorInfo>& tensors, std::span<const std::uin
             throw ProtocolError(fmt::format("tensor number {} from rank {}, the engine holds {}",
                                             transfer.tensor, transfer.source_rank, tensors.size()));
         }
+        if (!plan.cores.empty() && transfer.source_rank >= plan.cores.size()) {
+            throw ProtocolError(fmt::format("{}: there are cores of {} ranks",
+                                            describe(tensors[transfer.tensor], transfer), plan.cores.size()));
+        }
         check_transfer(tensors[transfer.tensor], transfer, region_bytes);
         of_tensor[transfer.tensor].push_back(static_cast<std::uint32_t>(i));
     }

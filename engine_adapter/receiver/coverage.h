@@ -14,7 +14,8 @@ namespace tandem::engine {
 //   the buckets follow each other and end with the last transfer;
 //   every transfer lies in its region and in its tensor, aligned to its elements, of a dtype that is the
 //   tensor's or casts to it;
-//   every byte of every tensor is written exactly once.
+//   every byte of every tensor is written exactly once;
+//   cores, where there are any, has one for each rank that a transfer comes from.
 void check_plan(const std::vector<TensorInfo>& tensors, std::span<const std::uint64_t> region_bytes,
                 const TransferPlan& plan);
 

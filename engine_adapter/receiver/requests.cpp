@@ -130,6 +130,7 @@ Reply Requests::attach(Message& message) {
     TransferPlan plan =
         messages::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
     plan.ranks = static_cast<std::uint64_t>(messages::integer_field(message.header, "ranks", 1));
+    if (message.header.contains("cores")) plan.cores = messages::integers_field(message.header, "cores", 0);
     if (over_nccl) {
         member_.gpu_id();  // there is a GPU
         attach_unmapped(sizes, update_.device(), std::move(plan));

@@ -283,7 +283,7 @@ double VersionUpdate::probe(std::uint64_t offset, std::uint64_t bytes, std::uint
     if (!attached_) throw ProtocolError("probe before attach");
     enforce(attached_->device().type == DeviceType::cpu,
             "probe: only copies of the CPU's memory are calibrated");
-    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, writer_);
+    return probe_.measure_ms(attached_->bytes_of(0, offset, bytes), piece_bytes, writer_, plan().cores);
 }
 
 std::vector<ops::Checksum> VersionUpdate::checksums() {

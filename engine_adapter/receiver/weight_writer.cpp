@@ -26,17 +26,19 @@ WeightWriter::WeightWriter(Device weights, int threads) : device_(weights), work
 
 const std::vector<ops::Checksum>& WeightWriter::write_all(Device from, std::size_t count, const Items& item,
                                                           BucketReceiver* receiver,
-                                                          std::span<const SharedEvent> written) {
+                                                          std::span<const SharedEvent> written,
+                                                          const Core& core) {
     if (from.type == DeviceType::cuda) {
         for (const SharedEvent& event : written) event.wait(*stream_);
         return run_on_gpu(count, item, receiver);
     }
     found_.resize(count);
-    workers_.run(count, [&](std::size_t i) {
+    const auto job = [&](std::size_t i) {
         ops::CopyItem one = item(i);
         one.checksum = &found_[i];
         write(one);
-    });
+    };
+    share(count, job, core);
     return found_;
 }
 

@@ -31,10 +31,12 @@ class WeightWriter {
     // Lists, one at a time. The checksums returned are valid until the next call.
     using Items = std::function<ops::CopyItem(std::size_t)>;
     // From memory on the CPU, or on the weights' GPU once `written` has happened, into the weights. `receiver`: has the
-    // bytes on the GPU, where the regions are not mapped.
+    // bytes on the GPU, where the regions are not mapped. `core`: whose cache may have an item's bytes on the CPU.
+    using Core = std::function<int(std::size_t)>;
     const std::vector<ops::Checksum>& write_all(Device from, std::size_t count, const Items& item,
                                                 BucketReceiver* receiver = nullptr,
-                                                std::span<const SharedEvent> written = {});
+                                                std::span<const SharedEvent> written = {},
+                                                const Core& core = {});
     // Of memory on the weights' device; writes nothing (`to.data` is null).
     const std::vector<ops::Checksum>& checksums(std::size_t count, const Items& item);
     // From memory on the weights' GPU into the weights.
@@ -58,7 +60,9 @@ class WeightWriter {
     void apply(ops::DeltaCodec codec, ConstSpan encoded, const Rows& rows);
 
     // Runs jobs on the CPU's threads.
-    void share(std::size_t count, const std::function<void(std::size_t)>& job) { workers_.run(count, job); }
+    void share(std::size_t count, const std::function<void(std::size_t)>& job, const Core& core = {}) {
+        core ? workers_.run_on(core, count, job) : workers_.run(count, job);
+    }
 
   private:
     const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item,

@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 
+#include "common/cores.h"
+
 namespace tandem::engine {
 namespace {
 
@@ -57,6 +59,39 @@ void WorkerPool::run(std::size_t count, const std::function<void(std::size_t)>& 
     }
     jobs->work();
     jobs->close();
+}
+
+// Whether each of these cores has a thread from here on.
+bool WorkerPool::hold(const std::function<int(std::size_t)>& core, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (on_core_.contains(core(i))) continue;
+        if (on_core_.size() > helpers_.size()) return false;
+        const std::string name = "receiver copy on core " + std::to_string(core(i));
+        Stream& worker = on_core_.emplace(core(i), Stream::make_worker(name)).first->second;
+        worker.enqueue([on = core(i)] { stay_on(on); });
+    }
+    return true;
+}
+
+void WorkerPool::run_on(const std::function<int(std::size_t)>& core, std::size_t count,
+                        const std::function<void(std::size_t)>& job) {
+    if (!hold(core, count)) return run(count, job);
+    std::mutex mutex;
+    std::exception_ptr failure;
+    for (auto& [on, worker] : on_core_) {
+        worker.enqueue([&, on = on] {
+            try {
+                for (std::size_t i = 0; i < count; ++i) {
+                    if (core(i) == on) job(i);
+                }
+            } catch (...) {
+                const std::lock_guard lock(mutex);
+                failure = std::current_exception();
+            }
+        });
+    }
+    for (auto& [on, worker] : on_core_) worker.synchronize();
+    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace tandem::engine

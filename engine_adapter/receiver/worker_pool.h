@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <vector>
 
 #include "common/device/stream.h"
@@ -15,9 +16,16 @@ class WorkerPool {
     // Runs job(0) … job(count - 1), each once, on whichever thread is free. Rethrows the first exception
     // after all threads have stopped.
     void run(std::size_t count, const std::function<void(std::size_t)>& job);
+    // The same, job i by a thread that stays on core(i); on whichever is free where those are more cores than threads. A
+    // thread that may not use its core runs elsewhere.
+    void run_on(const std::function<int(std::size_t)>& core, std::size_t count,
+                const std::function<void(std::size_t)>& job);
 
   private:
+    bool hold(const std::function<int(std::size_t)>& core, std::size_t count);
+
     std::vector<Stream> helpers_;
+    std::map<int, Stream> on_core_;
 };
 
 }  // namespace tandem::engine

@@ -20,6 +20,7 @@ void Transport::announce(nlohmann::json header, std::span<const int> fds, const 
     header["transfers"] = plan.transfers.size();
     header["buckets"] = plan.buckets();
     header["ranks"] = plan.ranks;
+    if (!plan.cores.empty()) header["cores"] = plan.cores;
     connection_->request(std::move(header), "attach", deadline, {payload.data(), payload.size()}, fds);
     first_ = plan.first;
 }

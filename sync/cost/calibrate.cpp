@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/cores.h"
 #include "common/json_text.h"
 #include "common/ops/batched_copy.h"
 #include "common/stopwatch.h"
@@ -15,6 +16,7 @@
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
+#include "sync/strategy/rank_cores.h"
 #include "sync/strategy/staging.h"
 
 namespace tandem::sync {
@@ -49,6 +51,7 @@ class Calibration {
           engines_(engines),
           options_(options),
           cache_(last_level_cache_bytes()),
+          cores_(cores_of_ranks(world)),
           points_(make_points(cache_)),
           staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag)),
           exchange_(world, points_.back().bytes / staged_piece_bytes(points_.back().bytes) + 16) {
@@ -130,8 +133,12 @@ class Calibration {
 
     // A plan is a part of every attachment; nothing will be loaded by this one.
     void attach() {
-        each_engine(engines_, status_, "calibrate", -1, [this](engine::Engine& engine, std::size_t) {
+        each_engine(engines_, status_, "calibrate", -1, [this](engine::Engine& engine, std::size_t e) {
             engine::TransferPlan plan;
+            const auto first = [&](std::size_t share) {  // of the ranks whose bytes it takes
+                return cores_.begin() + static_cast<std::ptrdiff_t>(share * cores_.size() / engines_.size());
+            };
+            if (cores_.size() % engines_.size() == 0) plan.cores.assign(first(e), first(e + 1));
             const auto& tensors = engine.capabilities().tensors;
             for (std::size_t t = 0; t < tensors.size(); ++t) {
                 const std::size_t width = dtype_size(tensors[t].dtype);
@@ -150,6 +157,8 @@ class Calibration {
     // Milliseconds of one of `count` buckets that pass through the slots as in a push: in the steady state
     // where both sides work. Every rank meets the others equally often, whatever failed.
     double run(bool fill, bool load, const Point& point, int slots = kSlots) {
+        const bool stays = fill && !point.past_cache && !cores_.empty();
+        const OnCore stay(stays ? cores_[static_cast<std::size_t>(world_.rank())] : -1);
         world_.barrier();
         const std::size_t bytes = point.bytes;
         const int count = point.buckets;
@@ -295,6 +304,7 @@ class Calibration {
     const Engines& engines_;
     const CalibrationOptions& options_;
     std::size_t cache_;
+    std::vector<int> cores_;  // [rank], or none
     std::vector<Point> points_;
     Staging staging_;
     SharedArena source_;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "common/cores.h"
 #include "common/error.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
@@ -18,6 +19,7 @@
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/ledger.h"
+#include "sync/strategy/rank_cores.h"
 #include "sync/strategy/shard_reader.h"
 #include "sync/strategy/staging.h"
 #include "sync/strategy/strategy.h"
@@ -39,7 +41,9 @@ class Gather final : public SyncStrategy {
           reader_(context, buckets_),
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
-          slots_(static_cast<std::size_t>(context.options.depth)) {
+          slots_(static_cast<std::size_t>(context.options.depth)),
+          cores_(context.device.type == DeviceType::cpu ? cores_of_ranks(context.world)
+                                                        : std::vector<int>{}) {
         PushStatus status;
         engine::Region region = staging_.region();
         region.written = reader_.share_event(context_.world);
@@ -49,8 +53,9 @@ class Gather final : public SyncStrategy {
                 transfer.from =
                     static_cast<std::size_t>(slot_begin - staging_.memory().data) + piece.bucket_offset;
             };
-            engine.attach({region}, ledger_.transfers_to(e, place),
-                          Deadline::after(context_.options.deadlines.begin));
+            engine::TransferPlan plan = ledger_.transfers_to(e, place);
+            plan.cores.assign(cores_.begin(), cores_.end());
+            engine.attach({region}, plan, Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");
     }
@@ -63,6 +68,7 @@ class Gather final : public SyncStrategy {
         } catch (const std::exception& error) {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
+        const OnCore stay(core());
         for (std::size_t b = 0; b < prepared_; ++b) exchange(b, fill(b, status, deadline), status);
     }
 
@@ -80,6 +86,7 @@ class Gather final : public SyncStrategy {
                 wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
         };
         const auto start = Clock::now();
+        const OnCore stay(core());
         for (std::size_t b = 0; b < prepared_; ++b) load(b, status, deadline);
         // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
         // on rank 0 is known to it alone until the next one.
@@ -112,6 +119,10 @@ class Gather final : public SyncStrategy {
     }
 
   private:
+    // That this rank fills staging on; negative: any.
+    int core() const {
+        return cores_.empty() || past_cache_ ? -1 : cores_[static_cast<std::size_t>(context_.world.rank())];
+    }
     bool fits_cache() const { return staging_.memory().bytes <= last_level_cache_bytes() / 2; }
     std::size_t bucket_of(std::size_t piece) const {
         const auto after = std::upper_bound(buckets_.first.begin(), buckets_.first.end(), piece);
@@ -185,6 +196,7 @@ class Gather final : public SyncStrategy {
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
     std::size_t slots_;
+    std::vector<int> cores_;   // [rank], or none
     bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;
     std::vector<ShardReader::Order> orders_;  // scratch

@@ -1,12 +1,12 @@
 #include "common/comm/ipc/rank.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
 
 #include "common/comm/ipc/futex.h"
+#include "common/cores.h"
 #include "common/deadline.h"
 #include "common/error.h"
 
@@ -15,17 +15,12 @@ namespace {
 
 constexpr int kMaxGroups = 1 << 20;  // of one leader: more than its heap has room for
 
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
-
 }  // namespace
 
 Rank::Rank(std::shared_ptr<Job> job_in, int rank_in)
-    : job(std::move(job_in)), index(rank_in), may_spin(job->world_size() <= usable_cores()) {
+    : job(std::move(job_in)),
+      index(rank_in),
+      may_spin(job->world_size() <= static_cast<int>(usable_cores().size())) {
     enforce(index >= 0 && index < job->world_size(), "rank {} of a job of {} ranks", index,
             job->world_size());
     RankSlot& slot = job->slot(index);

@@ -233,5 +233,15 @@ TEST(Coverage, ALargePlanIsChecked) {
     EXPECT_THAT(refusal(tensors, plan, {1 << 20}), HasSubstr("tensor 't2000'"));
 }
 
+TEST(Coverage, CoresAreThoseOfAllRanksOrOfNone) {
+    const std::vector<TensorInfo> tensors{{"a", {64}, DType::uint8, {}}};
+    TransferPlan plan = one_bucket({run(0, 0, 64)});
+    EXPECT_EQ(refusal(tensors, plan), "");
+    plan.cores = {0, 0, 1, 1};
+    EXPECT_EQ(refusal(tensors, plan), "");
+    plan.cores.pop_back();
+    EXPECT_THAT(refusal(tensors, plan), HasSubstr("from rank 3: there are cores of 3 ranks"));
+}
+
 }  // namespace
 }  // namespace tandem::engine

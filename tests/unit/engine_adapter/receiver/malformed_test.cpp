@@ -90,6 +90,9 @@ TEST_F(MalformedTest, WhatIsNoMessageGetsAnErrorAndEndsTheConnection) {
         frame(R"({"id": 1, "op": "attach", "regions": {}, "transfers": 0, "buckets": 0})",
               std::string(8, '\0')),
         frame(R"({"id": 1, "op": "attach", "regions": [0], "transfers": 0, "buckets": 0})"),
+        frame(
+            R"({"id": 1, "op": "attach", "regions": [], "transfers": 0, "buckets": 0, "ranks": 1, "cores": [-1]})",
+            std::string(8, '\0')),
         frame(R"({"id": 1, "op": "attach", "regions": ["64"], "transfers": 0, "buckets": 0})"),
         frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 0, "buckets": 0})"),  // no payload
         frame(R"({"id": 1, "op": "attach", "regions": [], "transfers": 1, "buckets": 0})",
