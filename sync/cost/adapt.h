@@ -19,13 +19,18 @@ class Adapt {
     static constexpr double kOff = 1.3;  // … by this factor
     // Buckets are changed only for more than this factor: more than measuring and predicting are out by.
     static constexpr double kWorth = 1.1;
+    // Pushes in a state until its costs are measured again, each time twice as many: it may have been busy meanwhile.
+    static constexpr int kAgain = 64;
     // Of the time since the session began, for measuring again; the first look at each state is free.
     static constexpr double kShare = 0.02;
 
     Adapt(std::size_t bytes, const Buckets& requested, double now_ms)
-        : bytes_(bytes), requested_(requested), began_ms_(now_ms) {}
+        : bytes_(bytes), requested_(requested), began_ms_(now_ms) {
+        wait_.fill(kAgain);
+    }
 
-    // Costs of a state, measured or remembered. With what it took, where that counts.
+    // Costs of a state, measured or remembered. With what it took, where that counts. What was measured after kAgain pushes
+    // does not replace what predicts those better.
     void know(Cores cores, const Costs& costs, double spent_ms = 0);
     const std::optional<Costs>& known(Cores cores) const { return costs_[static_cast<std::size_t>(cores)]; }
 
@@ -41,16 +46,19 @@ class Adapt {
 
   private:
     const Costs& costs() const;
-    Prediction predict(const Buckets& buckets) const;
-    double push_ms(const Buckets& buckets) const;
+    double push_ms(const Costs& costs, const Buckets& buckets) const;
+    bool predicts_worse(const Costs& costs) const;  // than those known, the pushes since
     void forget_usual();
 
     const std::size_t bytes_;
     const Buckets requested_;
     const double began_ms_;
     std::array<std::optional<Costs>, kCoresStates> costs_;
-    Cores cores_ = Cores::unknown;  // that buckets are chosen for
-    int seen_ = 0;                  // pushes in a row that saw another
+    std::array<int, kCoresStates> pushes_{};  // since costs were measured
+    std::array<int, kCoresStates> wait_;      // so many, then they are measured again
+    bool again_ = false;                      // they are, for that
+    Cores cores_ = Cores::unknown;            // that buckets are chosen for
+    int seen_ = 0;                            // pushes in a row that saw another
     Cores other_ = Cores::unknown;
     std::optional<Buckets> active_;
     std::vector<double> first_;  // measured over predicted, of the first pushes like these

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -48,6 +49,18 @@ TEST(CachePath, EachStateRemembersItsOwn) {
     EXPECT_EQ(pushes(told, 3, kApart, Cores::apart), (std::vector<bool>{true, false, true}));
     told.begin(Cores::apart, false);
     EXPECT_TRUE(told.past(Cores::apart)) << "what was tried counts for more";
+}
+
+// A push beside other work took long, and the slower way was taken for the faster one.
+TEST(CachePath, WhatWasSeenOnABusyMachineIsLookedAtAgain) {
+    CachePath path(false, true);
+    pushes(path, 4, {25, 50});
+    pushes(path, 1, {300, 50});
+    EXPECT_TRUE(path.past(Cores::unknown));
+    pushes(path, CachePath::kAgain, {25, 50});
+    const std::vector<bool> past = pushes(path, 200, {25, 50});
+    EXPECT_FALSE(past[1]);
+    EXPECT_LE(std::count(past.begin(), past.end(), true), 6) << "seldom, where the other way is slower";
 }
 
 TEST(CachePath, WhereOneWayWillDoItStays) {
