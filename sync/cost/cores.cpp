@@ -7,6 +7,7 @@
 #include <new>
 
 #include "common/align.h"
+#include "common/cores.h"
 
 namespace tandem::sync {
 namespace {
@@ -29,7 +30,7 @@ Cores cores_at(std::optional<double> nanoseconds) {
     return *nanoseconds < kApartNs ? Cores::share_cache : Cores::apart;
 }
 
-CoreDistance::CoreDistance(comm::Communicator& world) : rank_(world.rank()) {
+CoreDistance::CoreDistance(comm::Communicator& world) : rank_(world.rank()), cores_(usable_cores()) {
     if (world.size() < 2) return;
     const Span shared = world.shared_memory().memory;
     std::int64_t offset = -1;
@@ -64,6 +65,7 @@ bool CoreDistance::reaches(const Word& word, std::uint32_t value) {
 
 std::optional<double> CoreDistance::measure() {
     if (ours_ == nullptr) return std::nullopt;
+    const OnCore stay(cores_.size() == 2 ? cores_[static_cast<std::size_t>(rank_)] : -1);
     double least = std::numeric_limits<double>::infinity();
     std::uint32_t value = round_;
     round_ += kBatches * kTrips;  // also where it is cut short: the other rank counts on

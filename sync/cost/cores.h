@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "common/comm/communicator.h"
 #include "common/device/memory.h"
@@ -20,7 +21,8 @@ std::string_view cores_name(Cores cores);  // "unknown", "share a cache", "apart
 constexpr double kApartNs = 100;
 Cores cores_at(std::optional<double> nanoseconds);
 
-// Passes a line of shared memory to and fro between ranks 0 and 1.
+// Passes a line of shared memory to and fro between ranks 0 and 1. Where there are two cores each goes to its own: more ranks
+// might have them on one.
 class CoreDistance {
   public:
     explicit CoreDistance(comm::Communicator& world);  // collective
@@ -32,6 +34,7 @@ class CoreDistance {
     using Word = std::atomic<std::uint32_t>;
     static bool reaches(const Word& word, std::uint32_t value);
     int rank_;
+    std::vector<int> cores_;  // that it may use
     Buffer memory_;
     Word* ours_ = nullptr;  // null: nothing is measured
     Word* theirs_ = nullptr;
