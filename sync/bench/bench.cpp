@@ -11,11 +11,13 @@
 #include "common/progress.h"
 #include "sync/bench/shapes.h"
 #include "sync/bench/source.h"
+#include "sync/bench/sweep_rounds.h"
 #include "sync/bench/trace.h"
 #include "sync/cost/host.h"
 #include "sync/cost/speed_of_light.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
+#include "sync/strategy/bucket_sizes.h"
 
 namespace tandem::sync {
 namespace {
@@ -47,11 +49,12 @@ nlohmann::json phase_medians(const std::vector<SyncReport>& reports) {
 class Run {
   public:
     Run(const std::shared_ptr<comm::Communicator>& world, Engines engines, SyntheticSource& source,
-        const BenchOptions& options, std::size_t bucket_bytes, int depth, std::int64_t& version)
+        const BenchOptions& options, const Buckets& buckets, std::optional<bool> past_cache,
+        std::int64_t& version)
         : world_(world),
           source_(source),
           options_(options),
-          session_options_(make_options(options, bucket_bytes, depth, version == 0)),
+          session_options_(make_options(options, buckets, past_cache, version == 0)),
           session_(world, source, std::move(engines), session_options_),
           version_(version) {}
 
@@ -80,6 +83,29 @@ class Run {
         verified_ = session_.weights_match().match && verified_;
         done(options_.iterations + 2, verified_ ? "verified" : "DIFFERENT");
     }
+
+    // A turn in a sweep. What is chosen tries both ways through the cache before it counts.
+    void take_turn(SpeedOfLight& light, SweepRounds& rounds, std::size_t index) {
+        constexpr int kCounted = 2;
+        const int ahead = index == 0 ? 3 : 1;
+        std::optional<SweepSample> last;
+        Cores before = Cores::unknown;
+        for (int i = 0; i < ahead + kCounted + 1; ++i) {
+            const double light_ms = light.measure_ms();
+            const SyncReport report = push(options_.changed);
+            const Cores now = session_.tuning().cores;
+            if (last) rounds.add(index, before, now, *last);
+            before = now;
+            if (i >= ahead) last = {report.total_ms, report.total_ms + report.phase_ms.prepare, light_ms};
+            if (index > 0 || i != ahead) continue;
+            rounds.chose({session_.tuning().bucket_bytes, report.depth, session_.tuning().past_cache});
+        }
+        if (const auto& predicted = session_.tuning().prediction)
+            rounds.predict(index, predicted->prepare_ms + predicted->total_ms);
+        verified_ = session_.weights_match().match;
+    }
+    bool verified() const { return verified_; }
+    Cores cores() const { return session_.tuning().cores; }
 
     nlohmann::json result() const {
         const SyncReport& last = reports_.back();
@@ -142,12 +168,13 @@ class Run {
         return result;
     }
 
-    static SessionOptions make_options(const BenchOptions& options, std::size_t bucket_bytes, int depth,
-                                       bool first) {
+    static SessionOptions make_options(const BenchOptions& options, const Buckets& buckets,
+                                       std::optional<bool> past_cache, bool first) {
         SessionOptions result;
         result.mode = mode_from_name(options.mode);
-        result.bucket_bytes = bucket_bytes;
-        result.depth = depth;
+        result.bucket_bytes = buckets.bytes;
+        result.depth = buckets.depth;
+        result.past_cache = past_cache;
         result.calibrate = options.calibrate && first;
         return result;
     }
@@ -197,35 +224,37 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
     SyntheticSource source(whole, mesh, options.holdings(mesh), dtype_from_name(options.source_dtype),
                            options.where());
     std::int64_t version = 0;
-    const auto run = [&](std::size_t bucket_bytes, int depth) {
+    const auto run = [&](const Buckets& buckets, std::optional<bool> past_cache = {}) {
         reset_memory_peaks();
-        Run one(world, world->rank() == 0 ? connect() : Engines{}, source, options, bucket_bytes, depth,
-                version);
+        return Run(world, world->rank() == 0 ? connect() : Engines{}, source, options, buckets, past_cache,
+                   version);
+    };
+    nlohmann::json result = [&] {
+        Run one = run({static_cast<std::size_t>(options.bucket_mib * 1048576.0), options.depth});
         one.measure();
         return one.result();
-    };
-    const auto number = [](const nlohmann::json& json, const char* key) {
-        return json.at(key).get<double>();
-    };
-    nlohmann::json result = run(static_cast<std::size_t>(options.bucket_mib * 1048576.0), options.depth);
+    }();
     if (options.sweep) {
-        for (const int depth : {2, 3, 4}) {
-            for (const std::size_t mib : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 128u}) {
-                const nlohmann::json one = run(mib << 20, depth);
-                result["verified"] = result["verified"].get<bool>() && one["verified"].get<bool>();
-                result["sweep"].push_back(
-                    {{"bucket_bytes", mib << 20},
-                     {"depth", depth},
-                     {"median_ms", one["median_ms"]},
-                     {"speed_of_light_ratio", one["speed_of_light_ratio"]},
-                     {"push_ms", number(one, "median_ms") + number(one["phase_ms"], "prepare")},
-                     {"push_ratio", one["prepared_ratio"]}});
-                if (one.contains("predicted_ms")) {
-                    result["sweep"].back()["predicted_push_ms"] =
-                        number(one, "predicted_ms") + number(one, "predicted_prepare_ms");
-                }
+        SweepRounds rounds(SweepRounds::grid(last_level_cache_bytes()));
+        SpeedOfLight light(*world, result["bytes"].get<std::size_t>(), options.where());
+        std::optional<Progress> progress;
+        if (world->rank() == 0)
+            progress.emplace("turns", static_cast<std::int64_t>(rounds.size()) * SweepRounds::kRounds);
+        Cores now = Cores::unknown;
+        std::size_t turns = 0;
+        for (int round = 0; round < SweepRounds::kRounds && !rounds.done(); ++round) {
+            for (std::size_t i = 0; i < rounds.size(); ++i, ++turns) {
+                if (!rounds.wants(i, now)) continue;
+                const Buckets buckets = i == 0 ? Buckets{} : rounds.candidate(i);
+                Run one = run(buckets, i == 0 ? std::nullopt : std::optional(buckets.past_cache));
+                one.take_turn(light, rounds, i);
+                now = one.cores();
+                result["verified"] = result["verified"].get<bool>() && one.verified();
+                if (progress)
+                    progress->update(static_cast<std::int64_t>(turns) + 1, std::string(cores_name(now)));
             }
         }
+        result.update(rounds.result());
     }
     if (!options.trace.empty()) write_trace(*world, options.trace);
     if (world->rank() != 0) return nullptr;

@@ -19,8 +19,7 @@ namespace tandem::sync {
 // prepared_ratio (prepare counted too), machine (sync/cost/tune.h), by_cores {share a cache | apart | unknown: …},
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
 // depth, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,
-// mode, hardware, …; with a sweep: sweep [{bucket_bytes, depth, median_ms, speed_of_light_ratio, push_ms,
-// push_ratio, …}], a push being prepare and pause to resume.
+// mode, hardware, …; with a sweep what SweepRounds::result() gives, a push being prepare and pause to resume.
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                          const std::function<Engines()>& connect, const BenchOptions& options);
 

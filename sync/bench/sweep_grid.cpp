@@ -18,21 +18,28 @@ std::optional<double> SweepPoint::predicted_ratio() const {
     return *predicted_ms * ratio / push_ms;
 }
 
+SweepPoint sweep_point(const nlohmann::json& entry) {
+    SweepPoint point{entry.at("bucket_bytes").get<double>(),
+                     entry.at("depth").get<int>(),
+                     entry.at("push_ms").get<double>(),
+                     entry.at("push_ratio").get<double>(),
+                     entry.at("speed_of_light_ratio").get<double>(),
+                     entry.value("past_cache", true),
+                     std::nullopt};
+    if (entry.contains("predicted_push_ms")) point.predicted_ms = entry.at("predicted_push_ms").get<double>();
+    return point;
+}
+
 SweepGrid::SweepGrid(const nlohmann::json& result) {
     if (!result.contains("sweep")) return;
     std::set<double> sizes;
     std::set<int> depths;
     for (const nlohmann::json& one : result.at("sweep")) {
-        SweepPoint point{one.at("bucket_bytes").get<double>(),
-                         one.at("depth").get<int>(),
-                         one.at("push_ms").get<double>(),
-                         one.at("push_ratio").get<double>(),
-                         one.at("speed_of_light_ratio").get<double>(),
-                         std::nullopt};
-        if (one.contains("predicted_push_ms")) point.predicted_ms = one.at("predicted_push_ms").get<double>();
+        const SweepPoint point = sweep_point(one);
         sizes.insert(point.bucket_bytes);
         depths.insert(point.depth);
-        points_[{point.bucket_bytes, point.depth}] = point;
+        const auto [at, first] = points_.try_emplace({point.bucket_bytes, point.depth}, point);
+        if (!first && point.ratio < at->second.ratio) at->second = point;
     }
     bucket_bytes_.assign(sizes.begin(), sizes.end());
     depths_.assign(depths.begin(), depths.end());

@@ -15,11 +15,15 @@ struct SweepPoint {
     double push_ms = 0;                  // median of the whole push: prepare, and pause to resume
     double ratio = 0;                    // of push_ms to the speed of light
     double pause_ratio = 0;              // pause to resume alone
+    bool past_cache = true;              // how its staging was written
     std::optional<double> predicted_ms;  // of the whole push, by the cost model
     // The predicted time to the same speed of light.
     std::optional<double> predicted_ratio() const;
 };
 
+SweepPoint sweep_point(const nlohmann::json& entry);
+
+// Of each size and depth the faster way, through the cache or past it.
 class SweepGrid {
   public:
     explicit SweepGrid(const nlohmann::json& result);  // empty where the result has no sweep

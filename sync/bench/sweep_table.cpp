@@ -33,8 +33,8 @@ std::string block(const SweepGrid& grid, std::size_t first) {
 }
 
 std::string point_text(const SweepPoint& point) {
-    return fmt::format("{}, depth {}: {:.2f} x, {:.2f} ms", chart::bytes_text(point.bucket_bytes),
-                       point.depth, point.ratio, point.push_ms);
+    return fmt::format("{}, depth {}{}: {:.2f} x, {:.2f} ms", chart::bytes_text(point.bucket_bytes),
+                       point.depth, point.past_cache ? ", past the cache" : "", point.ratio, point.push_ms);
 }
 
 }  // namespace
@@ -49,12 +49,11 @@ std::string sweep_table(const nlohmann::json& result) {
     text += fmt::format("* best: {}, pause to resume {:.2f} x", point_text(best), best.pause_ratio);
     if (best.predicted_ms) text += fmt::format("; predicted {:.2f} ms", *best.predicted_ms);
     text += "\n";
-    if (result.value("chosen_by", "") != "cost model") return text;
-    const SweepPoint* chosen =
-        grid.at(result.at("chosen_bucket_bytes").get<double>(), result.at("depth").get<int>());
-    if (chosen == nullptr) return text;
-    return text + fmt::format("  cost model's choice: {}, {:.2f} of the best\n", point_text(*chosen),
-                              chosen->ratio / best.ratio);
+    if (!result.contains("sweep_chosen")) return text;
+    const SweepPoint chosen = sweep_point(result.at("sweep_chosen"));
+    return text + fmt::format("chosen {}\nbest   {}\n{:.0f}% off, cores: {}; {} syncs dropped\n",
+                              point_text(chosen), point_text(best), 100 * (chosen.ratio / best.ratio - 1),
+                              result.value("sweep_cores", "unknown"), result.value("sweep_dropped", 0));
 }
 
 }  // namespace tandem::sync

@@ -158,15 +158,17 @@ TEST(SweepTable, MarksTheBestCell) {
               "  1 MiB           2.10         -\n"
               "  16 MiB         *1.25      1.50\n"
               "\n"
-              "* best: 16 MiB, depth 2: 1.25 x, 12.50 ms, pause to resume 0.62 x\n");
+              "* best: 16 MiB, depth 2, past the cache: 1.25 x, 12.50 ms, pause to resume 0.62 x\n");
     result["sweep"][2]["predicted_push_ms"] = 11;
     EXPECT_THAT(sweep_table(result), testing::EndsWith("0.62 x; predicted 11.00 ms\n"));
-    result["chosen_bucket_bytes"] = 16 << 20;
-    result["depth"] = 4;
-    result["chosen_by"] = "cost model";
-    EXPECT_THAT(
-        sweep_table(result),
-        testing::EndsWith("  cost model's choice: 16 MiB, depth 4: 1.50 x, 15.00 ms, 1.20 of the best\n"));
+    result["sweep_chosen"] = result["sweep"][1];
+    result["sweep_chosen"]["past_cache"] = false;
+    result["sweep_cores"] = "apart";
+    result["sweep_dropped"] = 3;
+    EXPECT_THAT(sweep_table(result),
+                testing::EndsWith("\nchosen 16 MiB, depth 4: 1.50 x, 15.00 ms\n"
+                                  "best   16 MiB, depth 2, past the cache: 1.25 x, 12.50 ms\n"
+                                  "20% off, cores: apart; 3 syncs dropped\n"));
 }
 
 TEST(SweepTable, FitsTheTerminal) {

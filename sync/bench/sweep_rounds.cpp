@@ -1,0 +1,90 @@
+#include "sync/bench/sweep_rounds.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace tandem::sync {
+namespace {
+
+constexpr std::array kStates = {Cores::share_cache, Cores::apart, Cores::unknown};
+
+template <typename Value>
+double median(const std::vector<SweepSample>& samples, const Value& value) {
+    std::vector<double> values;
+    for (const SweepSample& sample : samples) values.push_back(value(sample));
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+}  // namespace
+
+std::vector<Buckets> SweepRounds::grid(std::size_t cache_bytes) {
+    std::vector<Buckets> all;
+    for (const int depth : {2, 3, 4}) {
+        for (std::size_t mib = 1; mib <= 128; mib *= 2) {
+            const std::size_t bytes = mib << 20;
+            all.push_back({bytes, depth, true});
+            if (bytes * static_cast<std::size_t>(depth) <= cache_bytes / 2)
+                all.push_back({bytes, depth, false});
+        }
+    }
+    return all;
+}
+
+void SweepRounds::add(std::size_t index, Cores before, Cores after, const SweepSample& sample) {
+    if (before == after) {
+        seen_[index][static_cast<std::size_t>(before)].push_back(sample);
+    } else {
+        ++moved_;
+    }
+}
+
+std::size_t SweepRounds::wanted(Cores cores) const {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < size(); ++i) sum += kEnough - std::min(kEnough, of(i, cores).size());
+    return sum;
+}
+
+Cores SweepRounds::cores() const {
+    return *std::min_element(kStates.begin(), kStates.end(),
+                             [&](Cores a, Cores b) { return wanted(a) < wanted(b); });
+}
+
+bool SweepRounds::done() const {
+    return wanted(cores()) == 0;
+}
+
+nlohmann::json SweepRounds::entry(std::size_t index, const Buckets& buckets) const {
+    const Samples& samples = of(index, cores());
+    nlohmann::json json{
+        {"bucket_bytes", buckets.bytes},
+        {"depth", buckets.depth},
+        {"past_cache", buckets.past_cache},
+        {"syncs", samples.size()},
+        {"median_ms", median(samples, [](const auto& s) { return s.total_ms; })},
+        {"speed_of_light_ratio", median(samples, [](const auto& s) { return s.total_ms / s.light_ms; })},
+        {"push_ms", median(samples, [](const auto& s) { return s.push_ms; })},
+        {"push_ratio", median(samples, [](const auto& s) { return s.push_ms / s.light_ms; })}};
+    if (predicted_ms_[index] > 0) json["predicted_push_ms"] = predicted_ms_[index];
+    return json;
+}
+
+nlohmann::json SweepRounds::result() const {
+    nlohmann::json result{{"sweep", nlohmann::json::array()}, {"sweep_cores", cores_name(cores())}};
+    std::size_t all = moved_, counted = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+        for (const Samples& samples : seen_[i]) all += samples.size();
+        if (of(i, cores()).empty()) continue;
+        counted += of(i, cores()).size();
+        if (i == 0) {
+            result["sweep_chosen"] = entry(0, chosen_);
+        } else {
+            result["sweep"].push_back(entry(i, candidate(i)));
+        }
+    }
+    result["sweep_dropped"] = all - counted;
+    return result;
+}
+
+}  // namespace tandem::sync
