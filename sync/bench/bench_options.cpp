@@ -76,7 +76,9 @@ void add_options(CLI::App& app, BenchOptions& options) {
            "float32, bfloat16, float16, or fp8 or int8: linear layers quantised, the rest bfloat16");
     option("--link-gbps", options.link_gbps,
            "GB/s to each engine rank at most: over TCP, paced by the kernel; 0: unpaced");
-    app.add_flag("--sweep", options.sweep, "also bucket sizes from 1 to 128 MiB at depths 2 to 4, past the cache and through it, beside what is chosen");
+    app.add_flag("--sweep", options.sweep,
+                 "also bucket sizes from 1 to 128 MiB at depths 2 to 4, past the cache and through it, "
+                 "beside what is chosen");
     app.add_flag("--calibrate", options.calibrate, "measure the costs again that bucket sizes are chosen by");
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");
 }

@@ -136,11 +136,11 @@ Cores Tuner::see() {
 
 // Names all that the costs depend on besides the bytes. Engines are on the trainer's host: they map its memory.
 std::string Tuner::key(Cores cores) const {
-    return fmt::format("{}, {}, {} cores: {}; {} ranks at their cores; {} x engine {} on the same host; {} to {}",
-                       host_name(), processor_name(), std::thread::hardware_concurrency(), cores_name(cores),
-                       world_.size(), plan_.engine().size(), engines_.front()->capabilities().engine,
-                       dtype_name(main_dtype(plan_.source().tensors)),
-                       dtype_name(main_dtype(plan_.engine().front())));
+    return fmt::format(
+        "{}, {}, {} cores: {}; {} ranks at their cores; {} x engine {} on the same host; {} to {}",
+        host_name(), processor_name(), std::thread::hardware_concurrency(), cores_name(cores), world_.size(),
+        plan_.engine().size(), engines_.front()->capabilities().engine,
+        dtype_name(main_dtype(plan_.source().tensors)), dtype_name(main_dtype(plan_.engine().front())));
 }
 
 // From the file of rank 0, or measured by all.
@@ -181,7 +181,8 @@ void Tuner::measure(Cores cores, std::chrono::milliseconds budget) {
     if (!leads()) return;
     adapt_->know(cores, *tuning_.costs, adapt_->known(cores) ? tuning_.costs->took_ms : 0);
     // Of a machine that changed meanwhile they are for want of better ones.
-    if (after == cores || after == Cores::unknown) store_costs(costs_file(), key(cores), *adapt_->known(cores));
+    if (after == cores || after == Cores::unknown)
+        store_costs(costs_file(), key(cores), *adapt_->known(cores));
 }
 
 // --- push by push
