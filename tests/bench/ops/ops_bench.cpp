@@ -1,5 +1,5 @@
-// ops_bench [--json] [--products | --attention | --rows]: rates of the CPU ops (of products, attention or what goes over
-// rows alone), each verified first, with the machine's own rates measured in the same run.
+// ops_bench [--json] [PART]…: rates of the CPU ops, all or some parts of them (kParts), each verified first, with the
+// machine's own rates measured in the same run.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -7,7 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "common/ops/matmul.h"
 #include "tests/bench/ops/bench.h"
@@ -86,34 +88,45 @@ void print(const Table& table, bool json) {
     }
 }
 
+struct Part {
+    std::string_view option;
+    void (*measure)(Table& table);
+};
+constexpr Part kParts[] = {{"--products", matmul_rows},
+                           {"--attention", attention_rows},
+                           {"--copies", copy_rows},
+                           {"--encodings", encode_rows},  // of deltas, quantized
+                           {"--rows", row_rows}};         // what goes over rows alone
+
+int run(std::span<char*> arguments) {
+    bool json = false;
+    std::vector<const Part*> chosen;
+    for (const std::string_view argument : arguments) {
+        const auto* part = std::find_if(std::begin(kParts), std::end(kParts),
+                                        [&](const Part& each) { return each.option == argument; });
+        if (part != std::end(kParts)) {
+            chosen.push_back(part);
+        } else if (argument == "--json") {
+            json = true;
+        } else {
+            fmt::print(stderr, "usage: ops_bench [--json]");
+            for (const Part& each : kParts) fmt::print(stderr, " [{}]", each.option);
+            fmt::print(stderr, "\n");
+            return 2;
+        }
+    }
+    Table table;
+    for (const Part& part : kParts) {
+        if (chosen.empty() || std::find(chosen.begin(), chosen.end(), &part) != chosen.end())
+            part.measure(table);
+    }
+    print(table, json);
+    return 0;
+}
+
 }  // namespace
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-    bool json = false, products = true, attention = true, others = true, rows = true;
-    for (int i = 1; i < argc; ++i) {
-        const std::string_view argument = argv[i];
-        if (argument == "--json") {
-            json = true;
-        } else if (argument == "--products") {
-            attention = others = rows = false;
-        } else if (argument == "--attention") {
-            products = others = rows = false;
-        } else if (argument == "--rows") {
-            products = attention = others = false;
-        } else {
-            fmt::print(stderr, "usage: ops_bench [--json] [--products | --attention | --rows]\n");
-            return 2;
-        }
-    }
-    tandem::bench::Table table;
-    if (products) tandem::bench::matmul_rows(table);
-    if (attention) tandem::bench::attention_rows(table);
-    if (others) {
-        tandem::bench::copy_rows(table);
-        tandem::bench::encode_rows(table);
-    }
-    if (rows) tandem::bench::row_rows(table);
-    tandem::bench::print(table, json);
-    return 0;
+    return tandem::bench::run({argv + 1, argv + argc});
 }
