@@ -1,5 +1,5 @@
-// pack64, unpack64 and positions64 for AVX-512, with VBMI2 where the including file is compiled for it. Compressed in
-// registers: a compressing store to memory is microcode on some machines.
+// pack64, unpack64, positions64 and gaps32 for AVX-512, with VBMI2 where the including file is compiled for it.
+// Compressed in registers: a compressing store to memory is microcode on some machines.
 
 #define TANDEM_DELTA_INLINE inline __attribute__((always_inline))
 
@@ -61,6 +61,22 @@ TANDEM_DELTA_INLINE std::uint16_t* positions64(std::uint64_t marked, std::size_t
         _mm512_storeu_si512(to + 32, _mm512_add_epi16(first, _mm512_cvtepu8_epi16(rest)));
     }
     return to + count;
+}
+
+TANDEM_DELTA_INLINE bool gaps32(const std::uint16_t* positions, std::size_t count, std::byte*& to) {
+    const __mmask32 some = _bzhi_u32(~0u, static_cast<std::uint32_t>(count));
+    const __m512i behind = _mm512_add_epi16(_mm512_loadu_si512(positions - 1), _mm512_set1_epi16(1));
+    const __m512i gap = _mm512_sub_epi16(_mm512_loadu_si512(positions), behind);
+    if (_mm512_mask_cmpge_epu16_mask(some, gap, _mm512_set1_epi16(510)) != 0) return false;
+    const __m512i all = _mm512_set1_epi16(255);
+    const __mmask32 wide = _mm512_mask_cmpge_epu16_mask(some, gap, all);
+    // The two bytes of a word: 255 and the rest of a wide gap, else the gap and one to drop.
+    const __m512i rest = _mm512_slli_epi16(_mm512_sub_epi16(gap, all), 8);
+    const __m512i bytes = _mm512_mask_blend_epi16(wide, gap, _mm512_or_si512(rest, all));
+    const std::uint64_t kept = _pdep_u64(some, 0x5555555555555555u) | _pdep_u64(wide, 0xaaaaaaaaaaaaaaaau);
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(kept, bytes));
+    to += static_cast<std::size_t>(__builtin_popcountll(kept));
+    return true;
 }
 
 #else

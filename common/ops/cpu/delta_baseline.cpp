@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-const DeltaKernels kDeltaBaseline{pack<std::uint16_t>, pack<std::uint32_t>, unpack<std::uint16_t>,
-                                  unpack<std::uint32_t>, positions};
+const DeltaKernels kDeltaBaseline{pack<std::uint16_t>,   pack<std::uint32_t>, unpack<std::uint16_t>,
+                                  unpack<std::uint32_t>, positions,           gaps};
 
 }  // namespace tandem::ops::detail

@@ -7,7 +7,7 @@
 
 namespace tandem::ops::detail {
 
-// `pack` and `positions` may overwrite so many bytes behind their results.
+// `pack`, `positions` and `gaps` may overwrite so many bytes behind their results.
 inline constexpr std::size_t kDeltaSlack = 64;
 
 struct DeltaKernels {
@@ -25,6 +25,9 @@ struct DeltaKernels {
     Unpack unpack2, unpack4;
     // The numbers of the elements that a bitmap marks; returns how many there are.
     std::size_t (*positions)(const std::byte* bitmap, std::size_t count, std::uint16_t* to);
+    // The gaps, as delta.h has them, between `count` rising positions, one at least: before each but the first.
+    // Returns their bytes; may read kDeltaSlack bytes behind the positions.
+    std::size_t (*gaps)(const std::uint16_t* positions, std::size_t count, std::byte* to);
 };
 
 const DeltaKernels& delta_kernels();

@@ -2,6 +2,7 @@
 //   T* pack64(const T* from, uint64_t marked, T* values)                  the marked ones appended
 //   const T* unpack64(const T* values, uint64_t marked, T* to)            the next ones over the marked of 64
 //   uint16_t* positions64(uint64_t marked, size_t at, uint16_t* to)       their numbers, from `at` on
+//   bool gaps32(const uint16_t* positions, size_t count, byte*& to)       see gaps; false: nothing done, it cannot
 // for T of 2 and 4 bytes.
 // Nothing here may name std: see attention/kernels.inl.
 
@@ -55,5 +56,26 @@ std::size_t positions(const std::byte* bitmap, std::size_t count, std::uint16_t*
     const std::uint16_t* const first = to;
     for (std::size_t at = 0; at < count; at += 64)
         to = positions64(load_bits(bitmap + at / 8, (count - at + 7) / 8), at, to);
+    return static_cast<std::size_t>(to - first);
+}
+
+inline __attribute__((always_inline)) std::byte* append_gap(std::size_t gap, std::byte* to) {
+    for (; gap >= 510; gap -= 255) *to++ = std::byte{255};
+    // Gaps from 255 on are frequent, but not to be foreseen: no branch.
+    const std::size_t wide = gap >= 255 ? 1 : 0;
+    *to = std::byte{255};
+    to += wide;
+    *to++ = static_cast<std::byte>(gap - 255 * wide);
+    return to;
+}
+
+std::size_t gaps(const std::uint16_t* positions, std::size_t count, std::byte* to) {
+    std::byte* const first = to;
+    for (std::size_t at = 1; at < count; at += 32) {
+        const std::size_t part = count - at < 32 ? count - at : 32;
+        if (gaps32(positions + at, part, to)) continue;
+        for (std::size_t i = at; i < at + part; ++i)
+            to = append_gap(static_cast<std::size_t>(positions[i]) - positions[i - 1] - 1u, to);
+    }
     return static_cast<std::size_t>(to - first);
 }

@@ -1,4 +1,4 @@
-// positions64 for instruction sets that cannot compress a vector of bytes.
+// positions64 and gaps32 for instruction sets that cannot compress a vector of bytes.
 
 // Four at a time whether they are there or not: few words mark more, so the branch is foreseen.
 inline __attribute__((always_inline)) std::uint16_t* positions64(std::uint64_t marked, std::size_t at,
@@ -13,4 +13,8 @@ inline __attribute__((always_inline)) std::uint16_t* positions64(std::uint64_t m
         to += 4;
     } while (to < end);
     return end;
+}
+
+inline __attribute__((always_inline)) bool gaps32(const std::uint16_t*, std::size_t, std::byte*&) {
+    return false;
 }

@@ -56,29 +56,22 @@ bool DeltaWriter::add(const std::byte* fresh, std::byte* base, std::size_t count
     return codec_ == DeltaCodec::gaps || more == 0;
 }
 
-// Returns false, and adds nothing, once gaps can no longer be the smallest encoding.
+// Returns false, and adds nothing, once gaps can no longer be the smallest encoding. One position at least.
 bool DeltaWriter::append_gaps(std::size_t first, const std::uint16_t* positions, std::size_t count) {
-    if (changed_ + count >= gaps_limit_) return false;
+    const std::size_t gap = first + positions[0] - next_, begun = gap_bytes_ + gap / 255 + 1;
+    if (changed_ + count >= gaps_limit_ || begun >= gaps_limit_) return false;
     std::byte* gaps = to_ + dense_bytes_ - gaps_limit_;
-    std::size_t bytes = gap_bytes_, next = next_;
-    for (std::size_t i = 0; i < count; ++i) {
-        std::size_t gap = first + positions[i] - next;
-        next += gap + 1;
-        if (gap >= 510) {
-            if (bytes + gap / 255 >= gaps_limit_) return false;
-            std::memset(gaps + bytes, 255, gap / 255);
-            bytes += gap / 255;
-            gap %= 255;
-        }
-        // Gaps from 255 on are frequent, but not to be foreseen: no branch.
-        const std::size_t wide = gap >= 255 ? 1 : 0;
-        if (bytes + 1 + wide >= gaps_limit_) return false;
-        gaps[bytes] = std::byte{255};
-        bytes += wide;
-        gaps[bytes++] = static_cast<std::byte>(gap - 255 * wide);
-    }
-    gap_bytes_ = bytes;
-    next_ = next;
+    std::memset(gaps + gap_bytes_, 255, gap / 255);
+    gaps[begun - 1] = static_cast<std::byte>(gap % 255);
+    // A gap of n takes n / 255 + 1 bytes, and all of them together are less than a block.
+    const std::size_t most = count - 1 + kBlockElements / 255;
+    const bool fits = begun + most + kDeltaSlack <= gaps_limit_;
+    std::array<std::byte, kBlockElements + kDeltaSlack> apart;
+    const std::size_t more = kernels_.gaps(positions, count, fits ? gaps + begun : apart.data());
+    if (begun + more >= gaps_limit_) return false;
+    if (!fits) std::memcpy(gaps + begun, apart.data(), more);
+    gap_bytes_ = begun + more;
+    next_ = first + positions[count - 1] + std::size_t{1};
     return true;
 }
 
@@ -126,7 +119,7 @@ bool DeltaWriter::bitmap_to_gaps() {
     for (std::size_t at = 0; fits && at < elements_; at += kBlockElements) {
         const std::size_t count = std::min(kBlockElements, elements_ - at);
         const std::size_t marked = kernels_.positions(to_ + at / 8, count, positions.data());
-        fits = append_gaps(at, positions.data(), marked);
+        fits = marked == 0 || append_gaps(at, positions.data(), marked);
         changed_ += marked;
     }
     changed_ = changed;

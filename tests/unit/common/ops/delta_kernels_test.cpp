@@ -57,6 +57,16 @@ TEST(DeltaKernels, EverySetComparesAndHashesTheSame) {
     }
 }
 
+Bytes gaps_between(const std::vector<std::uint16_t>& positions) {
+    Bytes gaps;
+    for (std::size_t i = 1; i < positions.size(); ++i) {
+        int gap = positions[i] - positions[i - 1] - 1;
+        for (; gap >= 255; gap -= 255) gaps.push_back(std::byte{255});
+        gaps.push_back(static_cast<std::byte>(gap));
+    }
+    return gaps;
+}
+
 TEST(DeltaKernels, EverySetDoesTheSame) {
     using ops::detail::kDeltaSlack;
     std::vector<const ops::detail::DeltaKernels*> all = {&ops::detail::kDeltaBaseline};
@@ -66,11 +76,11 @@ TEST(DeltaKernels, EverySetDoesTheSame) {
     std::mt19937 generator(7);
     for (int i = 0; i < 400; ++i) {
         const std::size_t width = i % 2 == 0 ? 2 : 4;
-        const std::size_t count = generator() % 700;
+        const std::size_t count = generator() % 2049;
         const Bytes base = random_bytes(generator, count * width);
         Bytes fresh = base, values, bitmap((count + 7) / 8);
         std::vector<std::uint16_t> positions;
-        const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % 40;
+        const unsigned every = i % 20 == 0 ? 1 : 1 + generator() % (i % 3 == 0 ? 400 : 40);
         for (std::size_t e = 0; e < count; ++e) {
             if (generator() % every != 0) continue;
             fresh[e * width + generator() % width] ^= std::byte{0x80};
@@ -98,6 +108,11 @@ TEST(DeltaKernels, EverySetDoesTheSame) {
             ASSERT_EQ(kernels->positions(bitmap.data(), count, where.data()), positions.size());
             where.resize(positions.size());
             ASSERT_EQ(where, positions);
+            if (positions.empty()) continue;
+            where.resize(positions.size() + kDeltaSlack / 2);
+            Bytes gaps(count + kDeltaSlack);
+            gaps.resize(kernels->gaps(where.data(), positions.size(), gaps.data()));
+            ASSERT_EQ(gaps, gaps_between(positions));
         }
     }
 }
