@@ -50,14 +50,14 @@ std::byte* raw(std::vector<float>& values) {
 
 // Returns false, with c untouched, if the library has no fast kernel.
 bool run(const PlainProduct& p, bool transpose_a) {
-    if (!transpose_a) return detail::multiply(detail::onednn(), p);
+    if (!transpose_a) return detail::multiply(detail::machine_products(), p);
     detail::ProductKernel* const kernel =
-        detail::product_kernel(detail::onednn(), {.m = p.m,
-                                                  .transpose_a = true,
-                                                  .b = {p.n, p.k, p.input, p.layout},
-                                                  .accumulate = p.accumulate,
-                                                  .output = p.output,
-                                                  .threads = p.threads});
+        detail::product_kernel(detail::machine_products(), {.m = p.m,
+                                                            .transpose_a = true,
+                                                            .b = {p.n, p.k, p.input, p.layout},
+                                                            .accumulate = p.accumulate,
+                                                            .output = p.output,
+                                                            .threads = p.threads});
     if (kernel == nullptr) return false;
     kernel->run(p.a, p.b, p.c);
     return true;
@@ -129,11 +129,13 @@ void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
 }  // namespace
 
 std::size_t packed_bytes(const Tensor& weight) {
-    return detail::packed_columns_bytes(detail::onednn(), weight.dim(0), weight.dim(1), weight.dtype());
+    return detail::packed_columns_bytes(detail::machine_products(), weight.dim(0), weight.dim(1),
+                                        weight.dtype());
 }
 
 void pack(const Tensor& weight, std::byte* to) {
-    detail::pack_columns(detail::onednn(), weight.dim(0), weight.dim(1), weight.dtype(), weight.raw(), to);
+    detail::pack_columns(detail::machine_products(), weight.dim(0), weight.dim(1), weight.dtype(),
+                         weight.raw(), to);
 }
 
 void matmul(Stream& stream, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,

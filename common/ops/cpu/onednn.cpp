@@ -59,13 +59,18 @@ bool is_blocked(const dnnl::matmul::primitive_desc& description) {
     return std::string_view(description.impl_info_str()).starts_with("brg");
 }
 
+// With `making` held. A product whose right side may lie as oneDNN likes.
+dnnl::matmul::primitive_desc usual_product(std::int64_t n, std::int64_t k, DType dtype) {
+    omp_set_num_threads(1);
+    const memory::desc any({k, n}, to_dnnl(dtype), memory::format_tag::any);
+    return describe(engine(), dense(kUsualRows, k, dtype), any, dense(kUsualRows, n, DType::float32),
+                    dnnl::primitive_attr());
+}
+
 // With `making` held. Zero where this machine has none. The one layout that the blocked kernels read without
 // packing it first, whatever the number of rows.
 memory::desc packed_layout(std::int64_t n, std::int64_t k, DType dtype) {
-    omp_set_num_threads(1);
-    const memory::desc any({k, n}, to_dnnl(dtype), memory::format_tag::any);
-    const auto description = describe(engine(), dense(kUsualRows, k, dtype), any,
-                                      dense(kUsualRows, n, DType::float32), dnnl::primitive_attr());
+    const auto description = usual_product(n, k, dtype);
     return description && is_blocked(description) ? description.weights_desc() : memory::desc();
 }
 
@@ -200,6 +205,14 @@ void pack(const RightSide& side, std::int64_t stride, const std::byte* from, std
 }
 
 }  // namespace
+
+std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k) {
+    const std::lock_guard lock(making());
+    const auto description = usual_product(n, k, DType::bfloat16);
+    if (!description || !is_blocked(description)) return 0;
+    if (std::string_view(description.impl_info_str()).find("amx") != std::string_view::npos) return 0;
+    return tile_columns(description.weights_desc(), {n, k, DType::bfloat16, WeightLayout::packed});
+}
 
 const ProductLibrary& onednn() {
     static constexpr ProductLibrary library{make, packed_bytes, pack};

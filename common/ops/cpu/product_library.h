@@ -55,6 +55,15 @@ struct ProductLibrary {
 
 const ProductLibrary& onednn();
 
+// Where oneDNN packs bfloat16 [k, n] as pack_tiles does and multiplies it without AMX: the columns of a block. 0
+// elsewhere.
+std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k);
+
+// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for few rows of bfloat16 and a
+// packed side where oneDNN multiplies it by AVX512-BF16, too, and a trial at the first use of the side has the same
+// bits. So neither TANDEM_INSTRUCTIONS nor which of the two multiplies changes a row.
+const ProductLibrary& machine_products();
+
 // This thread's kernel for the product, made at its first use; null as `make` says. Valid until the thread
 // asks for the next one.
 ProductKernel* product_kernel(const ProductLibrary& library, const Product& product);

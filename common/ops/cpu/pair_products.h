@@ -1,0 +1,34 @@
+// Our own products of few rows of bfloat16 by weights that pack_tiles packed. The library's kernels do not read ahead: a
+// weight that is in no cache, as each is in a decode step, takes them twice as long. These ask for a part of it while
+// they multiply the one before.
+//
+// Bits: a sum of dot_pairs (attention/pairs.h) over the pairs of `chain` numbers of k in order, from 0; such sums are
+// added in order. oneDNN's kernels for AVX512-BF16 do the same, with a chain that depends on k.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem::ops::detail {
+
+inline constexpr std::int64_t kMostPairRows = 16;
+inline constexpr std::int64_t kPairChain = 128;
+inline constexpr std::int64_t kMostPairColumns = 64;  // of a block of b
+
+// c[rows, n] = a[rows, k] · b[k, n]
+struct PairProduct {
+    std::int64_t rows, n, k;  // rows: at most kMostPairRows
+    std::int64_t columns;     // of a block of b: a multiple of 16, at most kMostPairColumns
+    std::int64_t chain;       // a multiple of kPairChain
+    const std::uint16_t* a;   // bfloat16
+    const std::uint32_t* b;   // as pack_tiles leaves it
+    float* c;
+};
+
+struct PairProducts {
+    bool (*runs_here)();
+    void (*multiply)(const PairProduct&);
+};
+
+extern const PairProducts kPairProducts;
+
+}  // namespace tandem::ops::detail

@@ -1,0 +1,239 @@
+// Our products of few rows of bfloat16 by a packed side: plain C++ against fp64, the instructions against plain C++,
+// and oneDNN against both, bit for bit.
+#include "common/ops/cpu/pair_products.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "common/align.h"
+#include "common/ops/cpu/lines.h"
+#include "common/ops/cpu/pack_tiles.h"
+#include "common/ops/cpu/product_library.h"
+#include "common/ops/shared/bits.h"
+#include "tests/unit/common/ops/pair_products_here.h"
+
+namespace tandem {
+namespace {
+
+using namespace ops::detail;
+using ops::shared::float_of;
+using testing::kPairProductsEmulated;
+
+using Halves = std::vector<std::uint16_t>;
+
+// Numbers of bfloat16 that a chain of sums keeps bits of, or loses some.
+enum class Values { normal, cancelling, far_apart, subnormal, any };
+constexpr Values kEveryKind[] = {Values::normal, Values::cancelling, Values::far_apart, Values::subnormal,
+                                 Values::any};
+
+Halves draw(std::mt19937& generator, std::int64_t count, Values kind) {
+    std::normal_distribution<float> normal;
+    Halves result(static_cast<std::size_t>(count));
+    for (std::uint16_t& x : result) {
+        const auto bits = static_cast<std::uint32_t>(generator());
+        const auto near = [&](std::uint32_t low, std::uint32_t exponents) {
+            return static_cast<std::uint16_t>((bits & 0x807fU) | (low + (bits >> 16) % exponents) << 7);
+        };
+        switch (kind) {
+            case Values::normal:
+                x = ops::shared::bfloat16_bits(normal(generator));
+                break;
+            case Values::cancelling:  // each sum may leave the last bits of one before
+                x = near(126, 2);
+                break;
+            case Values::far_apart:
+                x = near(100, 56);
+                break;
+            case Values::subnormal:  // products and sums around the least normal number
+                x = near(58, 10);
+                break;
+            case Values::any:  // infinite and NaN, too, but rarely
+                x = generator() % 64 == 0 ? static_cast<std::uint16_t>(bits >> 8) : near(120, 12);
+                break;
+        }
+    }
+    return result;
+}
+
+struct Sides {
+    std::int64_t rows, n, k;
+    Halves a, b;  // [rows, k], [n, k]
+};
+
+Sides draw_sides(std::mt19937& generator, std::int64_t rows, std::int64_t n, std::int64_t k, Values kind) {
+    return {rows, n, k, draw(generator, rows * k, kind), draw(generator, n * k, kind)};
+}
+
+RightSide columns_of(const Sides& s) {
+    return {s.n, s.k, DType::bfloat16, WeightLayout::columns};
+}
+
+Lines packed_in_blocks(const Sides& s, std::int64_t columns) {
+    Lines packed(static_cast<std::size_t>(round_up(s.n, columns) * round_up(s.k, 32) * 2));
+    pack_tiles(columns_of(s), s.k, columns, reinterpret_cast<const std::byte*>(s.b.data()), packed.data());
+    return packed;
+}
+
+std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::int64_t columns,
+                              std::int64_t chain = kPairChain) {
+    const Lines packed = packed_in_blocks(s, columns);
+    std::vector<float> c(static_cast<std::size_t>(s.rows * s.n) + 1, 7.0f);
+    for (std::int64_t row = 0; row < s.rows; row += kMostPairRows)
+        kernels.multiply({.rows = std::min(kMostPairRows, s.rows - row),
+                          .n = s.n,
+                          .k = s.k,
+                          .columns = columns,
+                          .chain = chain,
+                          .a = s.a.data() + row * s.k,
+                          .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
+                          .c = c.data() + row * s.n});
+    EXPECT_EQ(c.back(), 7.0f) << "writes past the last row";
+    c.pop_back();
+    return c;
+}
+
+// Which NaN is not said.
+void expect_same(const std::vector<float>& got, const std::vector<float>& wanted, const std::string& what) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        const bool same = ops::shared::bits_of(got[i]) == ops::shared::bits_of(wanted[i]) ||
+                          (std::isnan(got[i]) && std::isnan(wanted[i]));
+        ASSERT_TRUE(same) << what << ", output " << i << ": " << got[i] << " for " << wanted[i];
+    }
+}
+
+TEST(PairProducts, AgainstFp64) {
+    std::mt19937 generator(1);
+    for (const std::int64_t columns : {16, 32, 48, 64}) {
+        for (const auto& [rows, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                         {2, 16, 7},
+                                         {5, 70, 33},
+                                         {7, 64, 64},
+                                         {16, 130, 290},
+                                         {11, 47, 129}}) {
+            const Sides s = draw_sides(generator, rows, n, k, Values::normal);
+            const std::vector<float> c = multiplied(kPairProductsEmulated, s, columns);
+            for (std::int64_t i = 0; i < rows; ++i) {
+                for (std::int64_t j = 0; j < n; ++j) {
+                    double wanted = 0, size = 0;
+                    for (std::int64_t l = 0; l < k; ++l) {
+                        const auto at = [](const Halves& from, std::int64_t index) {
+                            return double{
+                                float_of(std::uint32_t{from[static_cast<std::size_t>(index)]} << 16)};
+                        };
+                        const double product = at(s.a, i * k + l) * at(s.b, j * k + l);
+                        wanted += product;
+                        size += std::abs(product);
+                    }
+                    ASSERT_NEAR(c[static_cast<std::size_t>(i * n + j)], wanted, 1e-6 * size + 1e-30)
+                        << rows << " rows, n " << n << ", k " << k << ", blocks of " << columns;
+                }
+            }
+        }
+    }
+}
+
+TEST(PairProducts, ReadNothingOfARowButItsNumbers) {
+    std::mt19937 generator(2);
+    const Sides s = draw_sides(generator, 3, 20, 35, Values::normal);
+    Sides followed = s;
+    followed.rows = 1;
+    followed.a.assign(s.a.begin(), s.a.begin() + 35);
+    const std::vector<float> wanted = multiplied(kPairProductsEmulated, followed, 32);
+    Sides infinite = s;
+    std::fill(infinite.a.begin() + 35, infinite.a.end(), std::uint16_t{0x7f80});
+    std::vector<float> got = multiplied(kPairProductsEmulated, infinite, 32);
+    got.resize(20);
+    expect_same(got, wanted, "a row before infinite ones");
+}
+
+TEST(PairProducts, OfThisMachineAreThoseOfPlainCpp) {
+    if (!kPairProducts.runs_here()) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+    std::mt19937 generator(3);
+    for (const Values kind : kEveryKind) {
+        for (const std::int64_t columns : {16, 32, 48, 64}) {
+            for (std::int64_t rows = 1; rows <= 17; ++rows) {
+                const auto n = static_cast<std::int64_t>(1 + generator() % 150),
+                           k = static_cast<std::int64_t>(1 + generator() % 300);
+                const Sides s = draw_sides(generator, rows, n, k, kind);
+                expect_same(multiplied(kPairProducts, s, columns),
+                            multiplied(kPairProductsEmulated, s, columns),
+                            fmt::format("kind {}, {} rows, n {}, k {}, blocks of {}", static_cast<int>(kind),
+                                        rows, n, k, columns));
+                if (HasFatalFailure()) return;
+            }
+        }
+    }
+}
+
+Lines packed_by(const ProductLibrary& library, const Sides& s) {
+    Lines packed(library.packed_bytes(s.n, s.k, DType::bfloat16));
+    library.pack(columns_of(s), s.k, reinterpret_cast<const std::byte*>(s.b.data()), packed.data());
+    return packed;
+}
+
+// c by the library's kernels for `at_once` rows; the last may repeat some.
+std::vector<float> by_library(const ProductLibrary& library, const Sides& s, std::int64_t at_once) {
+    const RightSide side{s.n, s.k, DType::bfloat16, WeightLayout::packed};
+    const Lines packed = packed_by(library, s);
+    ProductKernel* const kernel = product_kernel(library, {at_once, false, side, false, DType::float32, 1});
+    std::vector<float> c(static_cast<std::size_t>(s.rows * s.n));
+    for (std::int64_t next = 0; next < s.rows; next += at_once) {
+        const std::int64_t row = std::min(next, s.rows - at_once);
+        kernel->run(reinterpret_cast<const std::byte*>(s.a.data() + row * s.k), packed.data(),
+                    reinterpret_cast<std::byte*>(c.data() + row * s.n));
+    }
+    return c;
+}
+
+class BesideOneDnn : public ::testing::TestWithParam<Values> {};
+
+TEST_P(BesideOneDnn, BitsAreTheSame) {
+    std::mt19937 generator(4);
+    const std::int64_t shapes[][2] = {{576, 576}, {192, 576},  {256, 1536}, {64, 64},
+                                      {20, 48},   {16, 33},    {3, 17},     {100, 1},
+                                      {70, 291},  {129, 1000}, {64, 1537},  {40, 2500}};
+    for (const auto& [n, k] : shapes) {
+        if (onednn().packed_bytes(n, k, DType::bfloat16) == 0)
+            GTEST_SKIP() << "oneDNN packs no bfloat16 here";
+        const bool large = n * k > 50'000;
+        for (std::int64_t rows = 1; rows <= 64; rows += large ? 7 : 1) {
+            const Sides s = draw_sides(generator, rows, n, k, GetParam());
+            const std::vector<float> wanted = by_library(onednn(), s, rows);
+            for (const std::int64_t at_once : {std::int64_t{1}, std::min(rows, kMostPairRows)}) {
+                expect_same(by_library(machine_products(), s, at_once), wanted,
+                            fmt::format("{} of {} rows, n {}, k {}", at_once, rows, n, k));
+                if (HasFatalFailure()) return;
+            }
+        }
+    }
+}
+
+// A side whose sums are one chain in any version of oneDNN: ours multiply few rows of it.
+TEST(PairProducts, HaveTheirPlace) {
+    if (!kPairProducts.runs_here() || onednn_pair_columns(64, 64) == 0)
+        GTEST_SKIP() << "oneDNN has no products by AVX512-BF16 here";
+    const RightSide side{64, 64, DType::bfloat16, WeightLayout::packed};
+    for (const std::int64_t rows : {1, 16, 64}) {
+        const Product product{rows, false, side, false, DType::float32, 1};
+        const std::unique_ptr<ProductKernel> library = onednn().make(product);
+        const std::unique_ptr<ProductKernel> chosen = machine_products().make(product);
+        const ProductKernel &of_library = *library, &of_choice = *chosen;
+        EXPECT_EQ(typeid(of_choice) == typeid(of_library), rows > kMostPairRows) << rows;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, BesideOneDnn, ::testing::ValuesIn(kEveryKind));
+
+}  // namespace
+}  // namespace tandem
