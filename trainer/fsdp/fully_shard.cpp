@@ -143,8 +143,8 @@ void FullyShard::unshard(int index, int prefetch) {
 
 void FullyShard::start_unshard(Group& group, int index) {
     if (group.state == State::gathering || group.state == State::unsharded) return;
-    group.state = State::gathering;
     if (reads_rounded()) renew_rounded();
+    group.state = State::gathering;
     if (aliases()) return;
     if (reads_shared()) {
         reading_shared_ = true;
@@ -242,7 +242,29 @@ void FullyShard::meet() {
     compute_.wait(group_.barrier(compute_).event());
 }
 
+// Whoever writes parameters without saying so writes whole ones: their first elements tell.
+void FullyShard::check_rounded() {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        const FlatShards::Entry& entry = layout_.entry(static_cast<int>(i));
+        if (entry.local_rows == 0) continue;
+        const auto part =
+            std::upper_bound(rounded_parts_.begin(), rounded_parts_.end(), entry.offset,
+                             [](std::int64_t at, const PartCopy& copy) { return at < copy.first; }) -
+            1;
+        const float master = shards_.tensor().data<float>()[entry.offset];
+        const bfloat16 read = part->copy.data<bfloat16>()[entry.offset - part->first];
+        require(
+            bfloat16(master).bits == read.bits,
+            "{} was written after the passes' copy of it in bfloat16: call weights_written() after writing "
+            "parameters",
+            parameters_[i].name);
+    }
+}
+
 void FullyShard::renew_rounded() {
+    if (!rounded_is_checked_ && !rounded_is_old_ && compute_.device().type == DeviceType::cpu)
+        compute_.enqueue([this] { check_rounded(); });
+    rounded_is_checked_ = true;
     if (!std::exchange(rounded_is_old_, false)) return;
     rounded_->restore();
     if (shares_) meet();  // all have pages
@@ -328,6 +350,7 @@ void FullyShard::finish() {
         if (group.state == State::gathering) drop_staging(group);
         reshard(group);
     }
+    rounded_is_checked_ = false;
     if (std::exchange(reading_shared_, false)) meet();
 }
 

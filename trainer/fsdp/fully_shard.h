@@ -86,7 +86,7 @@ class FullyShard final : public GroupHooks {
     const FlatState& state() const { return shards_; }
     const Tensor& shards() const { return shards_.tensor(); }
     // Passes may read a copy of state() in the compute dtype, which is then brought up to date by the next one. On every rank
-    // alike.
+    // alike. On the CPU a pass throws InvalidArgument where this was forgotten and a parameter's first element has changed.
     void state_written() { rounded_is_old_ = true; }
     // That copy, for a step that writes all of it beside state(); none where there is none. The step ends with step_done(),
     // which waits until it has ended on every rank that reads it.
@@ -131,6 +131,7 @@ class FullyShard final : public GroupHooks {
     bool reads_shared() const { return shares_ && reads_rounded(); }
     void share_rounded();
     void renew_rounded();
+    void check_rounded();
     void meet();
     void drop_staging(Group& group);
     void gather_slices(Group& group, int index);
@@ -160,6 +161,7 @@ class FullyShard final : public GroupHooks {
     bool shares_;
     std::vector<PartCopy> rounded_parts_;  // what this rank writes
     bool rounded_is_old_ = true;
+    bool rounded_is_checked_ = false;  // by this pass
     bool reading_shared_ = false;
     PagedTensor gradients_;
     std::optional<PagedTensor> own_partial_;  // where there are replicas

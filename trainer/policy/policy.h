@@ -104,7 +104,8 @@ class Policy final : public Learner {
         optimizer_.set_steps(steps);
         weights_written();
     }
-    // Must follow what was written through parameters() or extra_parameters(), before the next pass; on every rank alike.
+    // Must follow what was written through parameters() or extra_parameters(), before the next pass; on every rank alike. A
+    // pass under bfloat16 on the CPU throws InvalidArgument where it was forgotten and a parameter's first element has changed.
     void weights_written();
     // What the ranks of this one's pipeline did in the last accumulate(), in milliseconds from its first action on; none without
     // stages, before, or where they do not share a host and its clock. Collective over those ranks.

@@ -27,12 +27,16 @@ struct Rank {
     Rank(comm::Communicator& world, ReshardAfterForward reshard)
         : fsdp(parameters, kGroups, world, *solo, world, compute, {DType::bfloat16, reshard}) {}
 
-    void write_state(float value) {
+    void fill_state(float value) {
         for (float& element : fsdp.state().tensor().values<float>()) element = value;
+    }
+    void write_state(float value) {
+        fill_state(value);
         fsdp.state_written();
     }
-    // As an optimizer does, beside state().
+    // As an optimizer does.
     void step(float value) {
+        fill_state(value);
         for (const PartCopy& part : fsdp.rounded_for_step())
             for (bfloat16& element : part.copy.values<bfloat16>()) element = bfloat16(value);
         fsdp.step_done();

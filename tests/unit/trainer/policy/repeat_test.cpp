@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "common/comm/launch.h"
+#include "common/error.h"
 #include "tests/unit/trainer/policy/policy_run.h"
 
 namespace tandem::trainer::testing {
@@ -89,6 +90,22 @@ TEST(Repeat, LoadedParametersLandInTheirRows) {
         policy.load_parameter("model.embed_tokens.weight", Tensor::from<float>(table, {13, 10}));
     });
     EXPECT_EQ(values.at("model.embed_tokens.weight"), table);
+}
+
+// Passes in bfloat16 read a copy of the parameters.
+TEST(Repeat, ParametersThatWereWrittenInSilenceAreNotPassedOver) {
+    const auto samples = random_samples({9, 4}, 13, 3);
+    PolicyOptions options;
+    options.compute_dtype = DType::bfloat16;
+    for (const MeshSizes sizes : {MeshSizes{1, 1}, MeshSizes{2, 1}}) {
+        after(sizes, options, [&](Policy& policy) {
+            const auto before = policy.logprobs(samples);
+            for (float& value : policy.parameters().front().second.local().values<float>()) value += 0.5f;
+            EXPECT_THROW(policy.logprobs(samples), InvalidArgument);
+            policy.weights_written();
+            EXPECT_NE(policy.logprobs(samples), before);
+        });
+    }
 }
 
 TEST(Repeat, GradientsSayHowTheyLie) {
