@@ -245,15 +245,21 @@ std::size_t compare_lines(HashState& state, const std::byte* fresh, std::byte* b
     std::size_t seen = hash->nbStripesSoFar;
     const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
     hash_run<Write::none, prefetch, false>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
-    const std::size_t last = count - 1;
+    const auto prefetch_ahead = [&](std::size_t i) __attribute__((always_inline)) {
+        prefetch_line<prefetch>(fresh + 64 * i + Ahead::kBytes);
+        prefetch_line<prefetch>(base + 64 * i + Ahead::kBytes);
+    };
+    // The memory ahead of a long block's end is prefetched last: it comes while the caller does something else.
+    constexpr std::size_t kLate = 24;
+    const std::size_t last = count - 1, early = last > 2 * kLate ? last - kLate : last;
     hash_stripes(
         sums, seen, last, [&](std::size_t i, const unsigned char* secret) __attribute__((always_inline)) {
-            prefetch_line<prefetch>(fresh + 64 * i + Ahead::kBytes);
-            prefetch_line<prefetch>(base + 64 * i + Ahead::kBytes);
+            if (i < early) prefetch_ahead(i);
             XXH3_accumulate_512(sums, fresh + 64 * i, secret);
             lines.take(i);
         });
     lines.take(last);
+    for (std::size_t i = early; i < count; ++i) prefetch_ahead(i);
     __builtin_memcpy(hash->buffer, fresh + 64 * last, 64);
     finish_hash(hash, sums, seen, 64 * count);
     return lines.changed;

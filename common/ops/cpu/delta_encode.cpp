@@ -12,7 +12,9 @@
 namespace tandem::ops::cpu {
 namespace {
 
-constexpr std::size_t kEncodedBlockBytes = 4 << 10;  // of new elements
+// Bytes of new elements. Where most lines change, packing a block takes as long as reading it: of a small one it ends while
+// the next is under way.
+constexpr std::size_t kEncodedBlockBytes = 4 << 10, kChangedBlockBytes = 1 << 10;
 static_assert(kEncodedBlockBytes / 2 <= detail::DeltaWriter::kBlockElements);
 
 // The new elements, packed, a block at a time: where they lie already, or cast or gathered into `block`.
@@ -95,10 +97,11 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     const auto renew = width == 2 ? copy.renew2_lines : copy.renew4_lines;
     std::size_t more = 0;  // changes in the last block: where there are none, lines are not written
     for (std::size_t at = 0; at < elements;) {
-        const std::size_t count = std::min(kEncodedBlockBytes / width, elements - at);
+        const bool few = writer.expects_few() || more == 0;
+        const std::size_t most = (few ? kEncodedBlockBytes : kChangedBlockBytes) / width;
+        const std::size_t count = std::min(most, elements - at);
         const std::byte* now = fresh.next(count, block.data());
         std::byte* old = base.data + at * width;
-        const bool few = writer.expects_few() || more == 0;
         const std::size_t bytes = count * width, lines = bytes / 64, in_lines = lines * 64 / width;
         more = compare_rest(now, old, width, in_lines, count, bits.data());
         if (lines > 0) more += (few ? compare : renew)(hash, now, old, lines, bits.data());
