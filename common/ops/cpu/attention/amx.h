@@ -1,5 +1,5 @@
 // The tile registers of AMX, eight of 16 rows of 16 words, and their product of pairs of bfloat16 (pairs.h); in sources
-// that are compiled without AMX the same from plain C++. It has been run as plain C++ only: no machine at hand has AMX.
+// that are compiled without AMX the same from plain C++. No machine at hand has AMX: README.md.
 #pragma once
 
 #include <cstdint>
@@ -89,14 +89,21 @@ TANDEM_LANES void clear_tile() {
 static inline void multiply_emulated(std::uint32_t (&sum)[kTileRows][kTileRows],
                                      const std::uint32_t (&a)[kTileRows][kTileRows],
                                      const std::uint32_t (&b)[kTileRows][kTileRows]) {
+    float b_first[kTileRows][kTileRows], b_second[kTileRows][kTileRows];
+    for (int k = 0; k < kTileRows; ++k) {
+        for (int lane = 0; lane < kTileRows; ++lane) {
+            b_first[k][lane] = bfloat16_number(b[k][lane] & 0xffff);
+            b_second[k][lane] = bfloat16_number(b[k][lane] >> 16);
+        }
+    }
     for (int row = 0; row < kTileRows; ++row) {
         float first[kTileRows] = {}, second[kTileRows] = {};
         for (int k = 0; k < kTileRows; ++k) {
-            const float a_first = bfloat16_number(a[row][k] & 0xffff),
-                        a_second = bfloat16_number(a[row][k] >> 16);
+            const float a_first = bfloat16_number(a[row][k] & 0xffff);
+            const float a_second = bfloat16_number(a[row][k] >> 16);
             for (int lane = 0; lane < kTileRows; ++lane) {
-                first[lane] = add_product(first[lane], a_first, bfloat16_number(b[k][lane] & 0xffff));
-                second[lane] = add_product(second[lane], a_second, bfloat16_number(b[k][lane] >> 16));
+                first[lane] = add_product(first[lane], a_first, b_first[k][lane]);
+                second[lane] = add_product(second[lane], a_second, b_second[k][lane]);
             }
         }
         for (int lane = 0; lane < kTileRows; ++lane) {

@@ -2,6 +2,7 @@
 #include "common/ops/cpu/attention/amx.h"
 #include "common/ops/cpu/attention/backward_pairs.h"
 #include "common/ops/cpu/instruction_sets.h"
+#include "tests/unit/common/ops/amx_traps.h"
 #include "tests/unit/common/ops/backward_pairs_here.h"
 
 namespace tandem::testing {
@@ -17,7 +18,7 @@ const BackwardPairsKernels kBackwardAmxEmulated{
 
 std::vector<const BackwardPairsKernels*> backward_pairs_here() {
     std::vector<const BackwardPairsKernels*> all = {&kBackwardAmxEmulated};
-    if (runs_amx()) all.push_back(&kBackwardAmx);
+    if (runs_amx() || traps_amx()) all.push_back(&kBackwardAmx);
     return all;
 }
 
