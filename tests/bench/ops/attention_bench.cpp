@@ -90,11 +90,11 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::
     Stream stream = Stream::make_inline();
     const std::int64_t pages = batch * length / 16;
     const Tensor q = random_tensor({batch, kHeads, kHeadDim}, dtype, 1);
-    std::vector<Tensor> k, v;
-    for (std::int64_t layer = 0; layer < layers; ++layer) {
-        k.push_back(random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 2));
-        v.push_back(random_tensor({pages, 16, kKvHeads, kHeadDim}, dtype, 3));
-    }
+    // In one piece, as an engine has them: large pages of memory.
+    const Tensor caches = random_tensor({2 * layers, pages, 16, kKvHeads, kHeadDim}, dtype, 2);
+    const auto cache = [&](std::int64_t index) {
+        return caches.rows(index, 1).reshape({pages, 16, kKvHeads, kHeadDim});
+    };
     const Tensor out = Tensor::zeros(q.shape(), dtype, "bench");
     std::vector<std::vector<std::int32_t>> tables(static_cast<std::size_t>(batch));
     for (std::int64_t page = 0; page < pages; ++page) {
@@ -103,16 +103,12 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::
     const std::vector<std::int32_t> lengths(static_cast<std::size_t>(batch),
                                             static_cast<std::int32_t>(length));
     const double ms = median_ms([&] {
-        for (std::size_t layer = 0; layer < k.size(); ++layer)
-            ops::paged_attention_decode(stream, q, k[layer], v[layer], tables, lengths, kScale, out);
+        for (std::int64_t layer = 0; layer < layers; ++layer)
+            ops::paged_attention_decode(stream, q, cache(2 * layer), cache(2 * layer + 1), tables, lengths,
+                                        kScale, out);
     });
-    const double light_ms = median_ms([&] {
-        for (std::size_t layer = 0; layer < k.size(); ++layer) {
-            read_all(k[layer]);
-            read_all(v[layer]);
-        }
-    });
-    const double bytes = static_cast<double>(layers) * static_cast<double>(k[0].bytes() + v[0].bytes());
+    const double light_ms = median_ms([&] { read_all(caches); });
+    const auto bytes = static_cast<double>(caches.bytes());
     const std::string name =
         fmt::format("{} batch {} of {}, {} layers", dtype_name(dtype), batch, length, layers);
     table.rows.push_back({"read pages, " + name, light_ms, bytes / light_ms * 1e-6, "GB/s", 0, ""});
