@@ -35,38 +35,78 @@ struct Steps {
 };
 
 // The heads of a group share their keys: they are the rows of one tile, or of several.
+struct GroupTile {
+    QueryTile tile;
+    std::int64_t kv_head, head, rows;
+};
+
+// Of one sequence: kv heads [first, first + count).
+struct Item {
+    std::int64_t sequence, first, count;
+};
+
+// In the scratch's memory: queries packed, sums empty.
 template <typename Tiles>
-void decode_group(const Tiles& tiles, const Steps& in, std::int64_t sequence, std::int64_t kv_head) {
+void make_tiles(const Tiles& tiles, const Steps& in, const Item& item, Scratch& scratch,
+                std::vector<GroupTile>& result) {
     const AttentionShape& s = in.shape;
-    const std::int64_t length = in.lengths[static_cast<std::size_t>(sequence)];
-    const auto& pages = in.block_tables[static_cast<std::size_t>(sequence)];
-    thread_local Scratch scratch;
-    float* const memory = scratch.floats(tiles.tile_floats() + tiles.scratch_floats());
-    typename Tiles::Page page(tiles);
-    for (std::int64_t first = 0; first < s.group; first += Tiles::kQueries) {
-        const std::int64_t rows = std::min(Tiles::kQueries, s.group - first);
-        const std::int64_t head = kv_head * s.group + first;
-        QueryTile tile = tiles.place(memory, memory + tiles.tile_floats());
-        tiles.load_heads(tile, in.q, sequence, head, rows);
-        for (std::int64_t key = 0; key < length; key += kKeyTile) {
-            const std::int64_t count = std::min(kKeyTile, length - key);
-            tiles.attend(tile, rows, page.load(in.k_cache, in.v_cache, pages, key, count, kv_head),
-                         {.visible = count, .step = 0, .keys = count});
-        }
-        tiles.finish(tile, rows);
-        for (std::int64_t row = 0; row < rows; ++row) {
-            detail::finish_tile_row(tile, row, s.width, in.out,
-                                    (sequence * s.heads + head + row) * s.head_dim, s.head_dim);
+    const std::int64_t of_head = (s.group + Tiles::kQueries - 1) / Tiles::kQueries;
+    const std::int64_t floats = item.count * of_head * tiles.tile_floats();
+    float* memory = scratch.floats(floats + tiles.scratch_floats());
+    float* const shared = memory + floats;
+    result.clear();
+    for (std::int64_t kv_head = item.first; kv_head < item.first + item.count; ++kv_head) {
+        for (std::int64_t row = 0; row < s.group; row += Tiles::kQueries, memory += tiles.tile_floats()) {
+            GroupTile& g = result.emplace_back();
+            g.tile = tiles.place(memory, shared);
+            g.kv_head = kv_head;
+            g.head = kv_head * s.group + row;
+            g.rows = std::min(Tiles::kQueries, s.group - row);
+            tiles.load_heads(g.tile, in.q, item.sequence, g.head, g.rows);
         }
     }
 }
 
+// Keys are the outer loop: heads lie side by side in a page, which is read once from its beginning to its end.
+template <typename Tiles>
+void decode_heads(const Tiles& tiles, const Steps& in, const Item& item) {
+    const AttentionShape& s = in.shape;
+    const std::int64_t length = in.lengths[static_cast<std::size_t>(item.sequence)];
+    const auto& pages = in.block_tables[static_cast<std::size_t>(item.sequence)];
+    thread_local Scratch scratch;
+    thread_local std::vector<GroupTile> groups;
+    make_tiles(tiles, in, item, scratch, groups);
+    typename Tiles::Page page(tiles);
+    for (std::int64_t key = 0; key < length; key += kKeyTile) {
+        const std::int64_t count = std::min(kKeyTile, length - key);
+        if (item.count == s.kv_heads) detail::read_pages(in.k_cache, in.v_cache, pages, key, count);
+        typename Tiles::KeyTile keys{};
+        std::int64_t loaded = -1;
+        for (GroupTile& g : groups) {
+            if (g.kv_head != loaded) keys = page.load(in.k_cache, in.v_cache, pages, key, count, g.kv_head);
+            loaded = g.kv_head;
+            tiles.attend(g.tile, g.rows, keys, {.visible = count, .step = 0, .keys = count});
+        }
+    }
+    for (GroupTile& g : groups) {
+        tiles.finish(g.tile, g.rows);
+        for (std::int64_t row = 0; row < g.rows; ++row) {
+            detail::finish_tile_row(g.tile, row, s.width, in.out,
+                                    (item.sequence * s.heads + g.head + row) * s.head_dim, s.head_dim);
+        }
+    }
+}
+
+// A sequence at a time; few sequences head by head, so that all threads have some.
 template <typename Tiles>
 void decode_steps(const Steps& in) {
+    constexpr std::int64_t kMany = 4;  // a thread
     const Tiles tiles(in.shape, in.scale);
-    const std::int64_t kv_heads = in.shape.kv_heads;
-    detail::parallel_for(in.shape.q_rows * kv_heads, [&](std::int64_t item) {
-        decode_group(tiles, in, item / kv_heads, item % kv_heads);
+    const std::int64_t rows = in.shape.q_rows;
+    const std::int64_t parts = rows < kMany * compute_threads() ? in.shape.kv_heads : 1;
+    const std::int64_t heads = in.shape.kv_heads / parts;
+    detail::parallel_for(rows * parts, [&](std::int64_t item) {
+        decode_heads(tiles, in, {item / parts, item % parts * heads, heads});
     });
 }
 

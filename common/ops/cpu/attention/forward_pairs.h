@@ -73,7 +73,8 @@ struct ForwardPairs {
     // to[r] = the sums of query r, [head_dim]; rows of `to` are `width`, a multiple of 16, apart.
     void (*unpack_lanes)(const float* acc, std::int64_t queries, std::int64_t head_dim, std::int64_t width,
                          float* to);
-    // As k_t and v of QueryRows; 0 past the last key. Null, as are the next two, where all queries lie in lanes.
+    // As k_t and v of QueryRows; 0 past the last key, to a multiple of 32. Null, as are the next two, where all queries lie in
+    // lanes.
     void (*pack_tile)(const std::uint16_t* const* k, const std::uint16_t* const* v, std::int64_t keys,
                       std::int64_t head_dim, std::uint32_t* k_t, std::uint32_t* v_pairs);
     void (*rows_tile)(const QueryRows&);

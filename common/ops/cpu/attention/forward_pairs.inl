@@ -129,9 +129,9 @@ TANDEM_LANES Floats most_of_lanes(Floats v) {
     return v;
 }
 
-template <unsigned R>
+// The tile's keys lie in the first kVectors vectors.
+template <unsigned R, unsigned kVectors>
 void rows_block(const QueryRows& t, std::int64_t row) {
-    constexpr unsigned kVectors = kKeyTile / kFloats;
     const std::int64_t width = row_width(t.head_dim);
     Floats s[R][kVectors] = {};
     const std::uint16_t* q[R];
@@ -170,19 +170,24 @@ void rows_block(const QueryRows& t, std::int64_t row) {
         add_product<R, 2>((t.keys + 1) / 2, p[0], t.v + d, width, nullptr, t.acc + row * width + d, width);
 }
 
-void rows_tile(const QueryRows& t) {
+template <unsigned kVectors>
+void rows_blocks(const QueryRows& t) {
     std::int64_t row = 0;
-    for (; row + 4 <= t.queries; row += 4) rows_block<4>(t, row);
+    for (; row + 4 <= t.queries; row += 4) rows_block<4, kVectors>(t, row);
     switch (t.queries - row) {
         case 3:
-            return rows_block<3>(t, row);
+            return rows_block<3, kVectors>(t, row);
         case 2:
-            return rows_block<2>(t, row);
+            return rows_block<2, kVectors>(t, row);
         case 1:
-            return rows_block<1>(t, row);
+            return rows_block<1, kVectors>(t, row);
         default:
             return;
     }
+}
+
+void rows_tile(const QueryRows& t) {
+    t.keys <= 2 * kFloats ? rows_blocks<2>(t) : rows_blocks<kKeyTile / kFloats>(t);
 }
 
 // --- packing ---
@@ -190,7 +195,8 @@ void rows_tile(const QueryRows& t) {
 void pack_tile(const std::uint16_t* const* k, const std::uint16_t* const* v, std::int64_t keys,
                std::int64_t head_dim, std::uint32_t* k_t, std::uint32_t* v_pairs) {
     const std::int64_t pairs = head_dim / 2, width = row_width(head_dim);
-    for (std::int64_t key = 0; key < kKeyTile; key += kFloats) {
+    const std::int64_t read = (keys + 2 * kFloats - 1) / (2 * kFloats) * (2 * kFloats);  // by rows_tile
+    for (std::int64_t key = 0; key < read; key += kFloats) {
         for (std::int64_t at = 0; at < pairs; at += kFloats) {
             Words r[kFloats];
             for (int i = 0; i < kFloats; ++i)

@@ -33,6 +33,12 @@ void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t strid
     }
 }
 
+void read_lines(const std::byte* from, std::int64_t bytes) {
+    constexpr std::int64_t kLine = 64;
+    for (std::int64_t at = 0; at < bytes; at += kLine)
+        (void)*static_cast<const volatile std::byte*>(from + at);
+}
+
 }  // namespace
 
 const AttentionKernels& attention_kernels() {
@@ -117,6 +123,21 @@ void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vec
         // The rows of a head lie apart, and hardware does not guess where those of the next page are.
         prefetch_rows(k_cache, page_start(index + 1), stride, page_size, shape.head_dim);
         prefetch_rows(v_cache, page_start(index + 1), stride, page_size, shape.head_dim);
+    }
+}
+
+void read_pages(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                std::int64_t key, std::int64_t count) {
+    const std::int64_t page_size = k_cache.dim(1);
+    const std::int64_t row_bytes =
+        k_cache.dim(2) * k_cache.dim(3) * static_cast<std::int64_t>(dtype_size(k_cache.dtype()));
+    while (count > 0) {
+        const std::int64_t in_page = key % page_size, rows = std::min(count, page_size - in_page);
+        const std::int64_t first = pages[static_cast<std::size_t>(key / page_size)] * page_size + in_page;
+        read_lines(k_cache.raw() + first * row_bytes, rows * row_bytes);
+        read_lines(v_cache.raw() + first * row_bytes, rows * row_bytes);
+        key += rows;
+        count -= rows;
     }
 }
 

@@ -39,6 +39,11 @@ void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vec
                     std::int64_t key, std::int64_t count, std::int64_t kv_head, const AttentionShape& shape,
                     std::int64_t* offsets);
 
+// Reads keys [key, key + count) of all kv heads, and their values, into the caches: in the order in which they lie,
+// which memory delivers fastest.
+void read_pages(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                std::int64_t key, std::int64_t count);
+
 // The keys and values of one kv head of a segment, cut into key tiles.
 class PackedKeys {
   public:
