@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -187,6 +188,12 @@ class Engine {
     // calibration.
     virtual double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                          Deadline deadline) = 0;
+    // The same, begun before it returns, as load() is; the call that is returned waits for it, and they are made in order.
+    // An engine that cannot probes at once.
+    virtual std::function<double()> start_probe(std::uint64_t offset, std::uint64_t bytes,
+                                                std::uint64_t piece_bytes, Deadline deadline) {
+        return [ms = probe(offset, bytes, piece_bytes, deadline)] { return ms; };
+    }
     virtual Held held(Deadline deadline) = 0;
 
     virtual void begin(std::int64_t version, Deadline deadline) = 0;

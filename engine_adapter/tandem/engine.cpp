@@ -66,9 +66,17 @@ void TandemEngine::release(Deadline deadline) {
 
 double TandemEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                            Deadline deadline) {
+    return start_probe(offset, bytes, piece_bytes, deadline)();
+}
+
+std::function<double()> TandemEngine::start_probe(std::uint64_t offset, std::uint64_t bytes,
+                                                  std::uint64_t piece_bytes, Deadline deadline) {
     const nlohmann::json header = {
         {"op", "probe"}, {"offset", offset}, {"bytes", bytes}, {"piece_bytes", piece_bytes}};
-    return messages::number_field(connection_->request(header, "probe", deadline).header, "ms");
+    const std::int64_t request = connection_->post(header, "probe", deadline);
+    return [connection = connection_, request, deadline] {
+        return messages::number_field(connection->wait(request, "probe", deadline).header, "ms");
+    };
 }
 
 Held TandemEngine::held(Deadline deadline) {

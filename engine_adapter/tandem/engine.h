@@ -41,6 +41,8 @@ class TandemEngine final : public Engine {
     void release(Deadline deadline) override;
     double probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
                  Deadline deadline) override;
+    std::function<double()> start_probe(std::uint64_t offset, std::uint64_t bytes, std::uint64_t piece_bytes,
+                                        Deadline deadline) override;
     Held held(Deadline deadline) override;
     void begin(std::int64_t version, Deadline deadline) override;
     BucketLoader& buckets() override { return *transport_; }

@@ -59,6 +59,11 @@ double ReceiverEngine::probe(std::uint64_t offset, std::uint64_t bytes, std::uin
     return receiver_->probe(offset, bytes, piece_bytes, deadline);
 }
 
+std::function<double()> ReceiverEngine::start_probe(std::uint64_t offset, std::uint64_t bytes,
+                                                    std::uint64_t piece_bytes, Deadline deadline) {
+    return receiver_->start_probe(offset, bytes, piece_bytes, deadline);
+}
+
 Held ReceiverEngine::held(Deadline deadline) {
     return receiver_->held(deadline);
 }

@@ -44,7 +44,7 @@ class SweepRounds {
     Cores cores() const;  // in which least is wanted
 
     // sweep [{bucket_bytes, depth, past_cache, syncs, median_ms, speed_of_light_ratio, push_ms, push_ratio,
-    // predicted_push_ms}], sweep_chosen (likewise), sweep_cores, sweep_dropped: samples in another state than that.
+    // predicted_push_ms}] (lower quartiles), sweep_chosen (likewise), sweep_cores, sweep_dropped: samples in another state than that.
     nlohmann::json result() const;
 
   private:

@@ -4,7 +4,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "common/cores.h"
@@ -54,10 +56,7 @@ class Calibration {
           cores_(cores_of_ranks(world)),
           points_(make_points(cache_)),
           staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag)),
-          exchange_(world, points_.back().bytes / staged_piece_bytes(points_.back().bytes) + 16) {
-        for (std::size_t e = 0; e < engines_.size(); ++e)
-            workers_.push_back(Stream::make_worker("calibrate engine " + std::to_string(e)));
-    }
+          exchange_(world, points_.back().bytes / staged_piece_bytes(points_.back().bytes) + 16) {}
 
     Costs measure() {
         const trace::Scope scope("calibrate", "sync");
@@ -162,21 +161,21 @@ class Calibration {
         world_.barrier();
         const std::size_t bytes = point.bytes;
         const int count = point.buckets;
-        std::vector<Event> loaded(static_cast<std::size_t>(count) * workers_.size());
+        Loading loading(static_cast<std::size_t>(count) * engines_.size());
         auto start = Clock::now();
         for (int b = 0; b < count; ++b) {
             const std::size_t at = static_cast<std::size_t>(b % slots) * bytes;
             if (fill) {
                 const std::size_t pieces = fill_lane(at, bytes, point.past_cache);
-                if (load && b + 1 >= slots) wait(loaded, b + 1 - slots);
+                if (load && b + 1 >= slots) wait(loading, b + 1 - slots);
                 exchange_.run(status_, pieces);
                 // The pipeline is full: what comes before it counts neither side whole.
                 if (load && b + 1 == slots) start = Clock::now();
             }
-            if (load) post(loaded, b, at, bytes);
+            if (load) post(loading, b, at, bytes);
         }
         const double filled = ms_since(start);
-        for (int b = 0; b < count; ++b) wait(loaded, b);
+        for (int b = 0; b < count; ++b) wait(loading, b);
         if (fill && load) return filled / std::max(1, count - slots);
         return ms_since(start) / count;
     }
@@ -220,22 +219,20 @@ class Calibration {
     }
 
     // Each engine takes its share of the bucket; they work at once, each its buckets in order.
-    void post(std::vector<Event>& loaded, int bucket, std::size_t at, std::size_t bytes) {
-        if (status_.failed) return;
-        const std::size_t share = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, workers_.size()));
-        for (std::size_t e = 0; e < workers_.size(); ++e) {
-            workers_[e].enqueue([this, e, at, share, bytes] {
-                engines_[e]->probe(at + e * share, share, staged_piece_bytes(bytes),
-                                   Deadline::after(options_.deadline));
-            });
-            loaded[static_cast<std::size_t>(bucket) * workers_.size() + e] = workers_[e].record();
-        }
+    using Loading = std::vector<std::function<double()>>;  // [bucket][engine]
+    void post(Loading& loading, int bucket, std::size_t at, std::size_t bytes) {
+        const std::size_t share = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, engines_.size()));
+        each_engine(engines_, status_, "calibrate", bucket, [&](engine::Engine& engine, std::size_t e) {
+            loading[static_cast<std::size_t>(bucket) * engines_.size() + e] = engine.start_probe(
+                at + e * share, share, staged_piece_bytes(bytes), Deadline::after(options_.deadline));
+        });
     }
-    void wait(const std::vector<Event>& loaded, int bucket) {
-        for (std::size_t e = 0; e < workers_.size(); ++e) {
+    void wait(Loading& loading, int bucket) {
+        for (std::size_t e = 0; e < engines_.size(); ++e) {
+            auto& wait_loaded = loading[static_cast<std::size_t>(bucket) * engines_.size() + e];
+            if (!wait_loaded) continue;
             try {
-                loaded[static_cast<std::size_t>(bucket) * workers_.size() + e].wait(
-                    Deadline::after(options_.deadline));
+                std::exchange(wait_loaded, nullptr)();
             } catch (const std::exception& error) {
                 status_.fail("calibrate", engines_[e]->peer(), bucket, error.what());
             }
@@ -313,7 +310,6 @@ class Calibration {
     Exchange<ops::Checksum> exchange_;
     PushStatus status_;
     std::vector<double> hash_, copy_;
-    std::vector<Stream> workers_;  // [engine]; last: drained before what they use goes away
 };
 
 }  // namespace
