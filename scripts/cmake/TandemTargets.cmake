@@ -235,6 +235,14 @@ function(tandem_test_again leaf)
   endif()
 endfunction()
 
+# tandem_test_on_less(LEAF [as tandem_test_again, without ENVIRONMENT]): tests that are there, as LEAF_on_baseline, LEAF_on_avx2 and
+# LEAF_on_avx512: what holds on this CPU holds where our kernels and oneDNN's are of a lesser one. Both cap downwards only.
+function(tandem_test_on_less leaf)
+  tandem_test_again(${leaf}_on_baseline ${ARGN} ENVIRONMENT TANDEM_INSTRUCTIONS=baseline)
+  tandem_test_again(${leaf}_on_avx2 ${ARGN} ENVIRONMENT TANDEM_INSTRUCTIONS=avx2 ONEDNN_MAX_CPU_ISA=AVX2)
+  tandem_test_again(${leaf}_on_avx512 ${ARGN} ENVIRONMENT TANDEM_INSTRUCTIONS=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE)
+endfunction()
+
 # The rig on which CUDA kernels run as C++ (tests/support/kernels_on_host.h), and how they and the rig are compiled.
 set(TANDEM_RIG fiber_switch.cpp guarded_memory.cpp kernel_clocks.cpp kernel_mutations.cpp kernel_races.cpp kernels_on_host.cpp kernels_on_host_barriers.cpp
     kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp kernels_on_host_products.cpp tensor_core.cpp)
