@@ -1,7 +1,6 @@
 #include "common/ops/cpu/instruction_sets.h"
 
 #if defined(__x86_64__)
-#include <asm/prctl.h>
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -64,6 +63,7 @@ const char* find_missing_for_amx() {
     constexpr unsigned kPalettes = 0x1d, kBf16 = 1U << 22, kTiles = 1U << 24;
     constexpr unsigned kTileState = 3U << 17;  // of XCR0: configuration and data
     constexpr int kTileData = 18;
+    constexpr int kRequest = 0x1023;  // ARCH_REQ_XCOMP_PERM, unknown to headers before Linux 5.16
     if (!cpu_has(kAvx512Bf16)) return "the CPU has no AVX512-BF16";
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) == 0) return "the CPU has no AMX-TILE";
@@ -72,10 +72,9 @@ const char* find_missing_for_amx() {
         return "the CPU, or its hypervisor, has no palette of tiles";
     asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
     if ((a & kTileState) != kTileState) return "the kernel has not switched on the state of tiles (XCR0)";
-    if (::syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData) != 0)
-        return "Linux refuses the registers of tiles (arch_prctl ARCH_REQ_XCOMP_PERM): it is older than "
-               "5.16, or a "
-               "thread's signal stack is too small";
+    if (::syscall(SYS_arch_prctl, kRequest, kTileData) != 0)
+        return "Linux refuses the registers of tiles (arch_prctl ARCH_REQ_XCOMP_PERM): older than 5.16, or "
+               "a thread's signal stack is too small";
     return nullptr;
 #endif
 }
@@ -87,8 +86,8 @@ const char* missing_for_amx() {
 
 InstructionSet highest_wanted() {
     const char* named = std::getenv("TANDEM_INSTRUCTIONS");
-    if (named == nullptr || *named == '\0')
-        return kAvx512Bf16;  // AMX was never seen to work: by its name only
+    // AMX was never seen to work: by its name only.
+    if (named == nullptr || *named == '\0') return kAvx512Bf16;
     const auto found = std::find(kInstructionSets.begin(), kInstructionSets.end(), named);
     require(found != kInstructionSets.end(),
             "TANDEM_INSTRUCTIONS={}: known are baseline, avx2, avx512, avx512_bf16, amx", named);
