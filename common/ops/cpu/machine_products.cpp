@@ -84,7 +84,8 @@ PairPlan plan_of(const RightSide& side) {
 }
 
 std::unique_ptr<ProductKernel> make_on_machine(const Product& p) {
-    const bool few = p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
+    // One row is oneDNN's: the processor's own reading ahead is enough for it.
+    const bool few = p.m > 1 && p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
                      p.b.layout == WeightLayout::packed && !p.transpose_a && !p.accumulate &&
                      p.output == DType::float32 && kPairProducts.runs_here();
     const PairPlan plan = few ? plan_of(p.b) : PairPlan();

@@ -1,7 +1,9 @@
-// oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts, and gradients of its
-// weights, which a train step finds in no cache.
+// oneDNN's rate at 1024^3, then linear layers of SmolLM2-135M at decode and training row counts, with weights that are
+// in no cache, as in a decode step, too; and gradients of its weights, which a train step finds in none.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -75,6 +77,46 @@ void measure_weight_gradient(Table& table, std::int64_t tokens, std::int64_t out
                           ms, rate, "GFLOP/s", rate / table.bf16_rate, "1024^3"});
 }
 
+// Reading all of it once, in GB/s.
+double read_rate(const std::vector<ops::PackedWeight>& weights) {
+    std::array<std::uint64_t, 16> sums{};
+    std::size_t bytes = 0;
+    for (const ops::PackedWeight& weight : weights) bytes += weight.packed().bytes;
+    const double ms = median_ms([&] {
+        for (const ops::PackedWeight& weight : weights) {
+            const auto* const words = reinterpret_cast<const std::uint64_t*>(weight.packed().data);
+            for (std::size_t i = 0; i + 16 <= weight.packed().bytes / sizeof(std::uint64_t); i += 16)
+                for (std::size_t lane = 0; lane < 16; ++lane) sums[lane] += words[i + lane];
+        }
+    });
+    if (sums[3] == 1) fmt::print(" ");  // the sums are used
+    return static_cast<double>(bytes) / ms * 1e-6;
+}
+
+// Products whose weight is in no cache, as in a decode step. Light: the weight read once or the product at the rate of
+// 1024^3, whichever takes longer.
+void measure_cold_weights(Table& table, std::int64_t n, std::int64_t k) {
+    Stream stream = Stream::make_inline();
+    const Tensor weight = random_tensor({n, k}, DType::bfloat16, 2);
+    std::vector<ops::PackedWeight> weights(static_cast<std::size_t>(kColdBytes / (n * k * 2) + 1));
+    for (ops::PackedWeight& packed : weights) packed.pack(weight, "bench");
+    const double reading = read_rate(weights);
+    for (const std::int64_t m : {1, 16, 64}) {
+        const Tensor x = random_tensor({m, k}, DType::bfloat16, 1);
+        const Tensor y = Tensor::zeros({m, n}, DType::bfloat16, "bench");
+        const double ms = median_ms([&] {
+                              for (const ops::PackedWeight& packed : weights)
+                                  ops::linear(stream, x, packed, {}, y);
+                          }) /
+                          static_cast<double>(weights.size());
+        const double bytes = static_cast<double>(n * k * 2), flop = static_cast<double>(2 * m * n * k);
+        const double light = std::max(bytes / reading, flop / table.bf16_rate) * 1e-6;
+        table.rows.push_back({fmt::format("linear bfloat16 [{}, {}] x [{}, {}]^T packed, cold", m, k, n, k),
+                              ms, bytes / ms * 1e-6, "GB/s", light / ms,
+                              fmt::format("{:.1f} GB/s, 1024^3", reading)});
+    }
+}
+
 }  // namespace
 
 void matmul_rows(Table& table) {
@@ -91,6 +133,7 @@ void matmul_rows(Table& table) {
             }
         }
     }
+    for (const auto& [n, k] : shapes) measure_cold_weights(table, n, k);
     for (const auto& [out, in] : shapes) {
         for (const bool accumulate : {true, false}) measure_weight_gradient(table, 512, out, in, accumulate);
     }
