@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "common/error.h"
 #include "common/json_text.h"
@@ -174,15 +175,25 @@ void Tuner::measure(Cores cores, std::chrono::milliseconds budget) {
         if (local.dtype() == options.from) options.shards.push_back(local.span());
     }
     attached_ = false;
-    tuning_.costs = calibrate(world_, engines_, options);
-    tuning_.costs->core_ns = core_ns_;
-    tuning_.age_s = 0;
-    const Cores after = see();
-    if (!leads()) return;
-    adapt_->know(cores, *tuning_.costs, adapt_->known(cores) ? tuning_.costs->took_ms : 0);
-    // Of a machine that changed meanwhile they are for want of better ones.
-    if (after == cores || after == Cores::unknown)
-        store_costs(costs_file(), key(cores), *adapt_->known(cores));
+    // A machine that moved meanwhile is measured as what it is now; at last its costs are for want of better ones.
+    constexpr int kAttempts = 3;
+    for (int attempt = 1;; ++attempt) {
+        tuning_.costs = calibrate(world_, engines_, options);
+        tuning_.costs->core_ns = core_ns_;
+        tuning_.age_s = 0;
+        const Cores after = see();
+        const bool both_seen = cores != Cores::unknown && after != Cores::unknown;
+        std::int64_t moved = leads() && both_seen && after != cores ? 1 : 0;
+        world_.broadcast({reinterpret_cast<std::byte*>(&moved), sizeof(moved)}, 0);
+        if (moved != 0 && attempt < kAttempts) {
+            if (leads()) adapt_->begin(cores = after);
+            continue;
+        }
+        if (!leads()) return;
+        adapt_->know(cores, *tuning_.costs, adapt_->known(cores) ? tuning_.costs->took_ms : 0);
+        if (moved == 0) store_costs(costs_file(), key(cores), *adapt_->known(cores));
+        return;
+    }
 }
 
 // --- push by push
@@ -207,13 +218,15 @@ bool Tuner::look() {
     const int changed = tuning_.changed;
     carry_out(decision);
     if (tuning_.changed > changed) say("goes on with");
+    touched_ = touched_ && attached_;
     return !attached_;
 }
 
 void Tuner::pushed(double prepare_ms, double total_ms) {
     if (!leads() || !staged_ || !distance_) return;
     if (adapt_) adapt_->pushed(prepare_ms + total_ms);
-    path_->took(tuning_.cores, total_ms);
+    // The first push after an attach touches what it writes for the first time.
+    if (std::exchange(touched_, true)) path_->took(tuning_.cores, total_ms);
 }
 
 // On rank 0.

@@ -86,6 +86,7 @@ class Tuner {
     int unseen_ = 0;      // looks in a row that saw nothing
     std::optional<Adapt> adapt_;
     std::optional<CachePath> path_;
+    bool touched_ = false;  // by a push, all that pushes write
 };
 
 }  // namespace tandem::sync
