@@ -25,13 +25,21 @@ void expect_mesh(const MeshSizes& sizes, const TensorRun& run, const Step& one,
                      });
 }
 
+// dp_replicate's ranks hold the same shards, where the run says nothing else: all axes would make them as those of dp_shard.
+TensorRun with_replicas(TensorRun run, const MeshSizes& sizes) {
+    if (sizes.dp_replicate < 2 || !run.options.shard_axes.empty()) return run;
+    run.options.shard_axes = {"dp_shard"};
+    if (run.options.shard_over_cp) run.options.shard_axes.push_back("cp");
+    return run;
+}
+
 void expect_every_mesh(const TensorRun& run, int fewest = 1) {
     const Step one = run_alone(run);
     for (int ranks = fewest; ranks <= kMostRanks; ++ranks) {
         for (const MeshSizes& sizes : meshes_of(ranks)) {
             if (tensor_degrees(run.config, sizes.tp).back() != sizes.tp) continue;
             const ::testing::ScopedTrace trace(__FILE__, __LINE__, describe(sizes));
-            expect_mesh(sizes, run, one);
+            expect_mesh(sizes, with_replicas(run, sizes), one);
             if (::testing::Test::HasFailure()) return;
         }
     }
@@ -150,7 +158,7 @@ TEST(EveryMeshOf, DrawnModels) {
         if (tensor_degrees(run.config, sizes.tp).back() != sizes.tp) continue;
         const ::testing::ScopedTrace trace(__FILE__, __LINE__,
                                            "draw " + std::to_string(draw) + ", " + describe(sizes));
-        expect_mesh(sizes, run, run_alone(run), kDrawnTolerance);
+        expect_mesh(sizes, with_replicas(run, sizes), run_alone(run), kDrawnTolerance);
         if (::testing::Test::HasFailure()) return;
     }
 }
