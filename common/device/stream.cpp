@@ -163,7 +163,8 @@ std::shared_ptr<void>& Stream::kept_by_ops() {
 }
 
 void Stream::use_for_allocations() {
-    if (device().type == DeviceType::cuda) t_compute[static_cast<std::size_t>(device().index)].add(backend_);
+    if (device().type == DeviceType::cuda && !only_counts())
+        t_compute[static_cast<std::size_t>(device().index)].add(backend_);
 }
 
 cudaStream_t cuda::native(Stream& stream) {

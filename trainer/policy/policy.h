@@ -164,6 +164,9 @@ class Policy final : public Learner {
     }
     // Counts an OnloadScope that begins (+1) or ends (-1).
     void count_scope(int change, bool with_optimizer);
+    // Memory that this thread takes from here on is ordered by this policy's stream: another policy on the device may have
+    // computed in between.
+    void own_allocations() { compute_.use_for_allocations(); }
     // Wakes whatever sleeps more deeply than `most`.
     void wake_for(Sleep most) {
         if (level_ > most) sleep(most);

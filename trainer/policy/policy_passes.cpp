@@ -32,6 +32,7 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
     const trace::Scope scope(wanted.reference ? "reference" : "logprobs", "trainer");
     const MemoryPhase phase("logprobs");
     require(!wanted.reference || reference_, "there is no reference model yet");
+    own_allocations();
     wake_for(Sleep::optimizer);
     require(!wanted.values || options_.value_head, "values of a model without a value head");
     check_samples(samples, config_.vocab_size);
@@ -69,6 +70,7 @@ Scores Policy::score(const std::vector<Sample>& samples, const ScoreOptions& wan
 StepStats Policy::accumulate(const std::vector<Sample>& samples, const LossOptions& loss) {
     const trace::Scope scope("forward_backward", "trainer");
     const MemoryPhase phase("forward_backward");
+    own_allocations();
     wake_for(Sleep::optimizer);
     check_samples(samples, config_.vocab_size);
     // The loss is a sum over all ranks, divided by what all of them know; so gradients are sums, too.

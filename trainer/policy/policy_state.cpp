@@ -42,6 +42,7 @@ void Policy::sleep(Sleep wanted) {
 }
 
 void Policy::count_scope(int change, bool with_optimizer) {
+    own_allocations();
     scopes_ += change;
     if (with_optimizer) optimizer_scopes_ += change;
     place_states();
@@ -94,6 +95,7 @@ std::vector<std::pair<std::string, DTensor>> Policy::as_dtensors(const Tensor& f
 }
 
 void Policy::set_reference(const std::function<void()>& load) {
+    own_allocations();
     if (!reference_) {
         reference_.emplace(compute_, fsdp_.layout().numel(), options_.compute_dtype, "reference",
                            fsdp_.memory(), pages_of(parameters_may_leave()));

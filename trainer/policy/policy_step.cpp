@@ -56,6 +56,7 @@ std::vector<Tensor> Policy::gradients_to_count() const {
 double Policy::apply(double lr) {
     const trace::Scope scope("optimizer", "trainer");
     const MemoryPhase phase("optimizer");
+    own_allocations();
     wake_for(Sleep::none);
     // A sum of squares in fp64 is finite where every element is.
     const double norm = global_norm(compute_, gradients_to_count(), *shard_mesh_.distinct);
@@ -96,6 +97,7 @@ void Policy::discard_gradients() {
 }
 
 std::vector<NonFiniteTensor> Policy::non_finite_gradients() {
+    own_allocations();
     return tandem::trainer::find_non_finite(gradients(), compute_, *shard_mesh_.world);
 }
 

@@ -250,5 +250,30 @@ TEST(Mesh, PassesReadTheWeightsThatWereWritten) {
     }
 }
 
+// Each takes memory in the order of its own stream, not of the one that was made last.
+TEST(Mesh, TwoPoliciesOfAThreadComputeInTurns) {
+    PolicyOptions options = base_options();
+    options.device = device_of(0);
+    const auto samples = random_samples({11, 3, 9, 6, 8}, tiny_config().vocab_size, 1);
+    const auto step = [&](Policy& policy) {
+        const auto logprobs = policy.logprobs(samples);
+        policy.accumulate(samples, supervised_loss());
+        std::map<std::string, std::vector<float>> gradients;
+        {
+            const Policy::OnloadScope onloaded(policy);
+            gradients = full_values(policy.gradients());
+        }
+        policy.discard_gradients();
+        return std::pair{logprobs, gradients};
+    };
+    Policy older(make_mesh(comm::solo(), {}), tiny_config(), options);
+    const auto alone = step(older);
+    Policy newer(make_mesh(comm::solo(), {}), tiny_config(), options);
+    for (int turn = 0; turn < 5; ++turn) {
+        EXPECT_EQ(step(older), alone);
+        EXPECT_EQ(step(newer), alone);
+    }
+}
+
 }  // namespace
 }  // namespace tandem::trainer::testing
