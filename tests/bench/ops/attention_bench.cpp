@@ -118,6 +118,7 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::
 }  // namespace
 
 void attention_rows(Table& table) {
+    measure_product_rates(table);
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         for (const std::int64_t length : {512, 2048}) measure(table, length, dtype);
         measure_decode(table, 1, 1024, 1, dtype);

@@ -21,7 +21,7 @@ struct Row {
 
 struct Table {
     std::vector<Row> rows;
-    double fp32_rate = 0;  // oneDNN, 1024^3
+    double fp32_rate = 0;  // oneDNN, 1024^3: measure_product_rates()
     double bf16_rate = 0;
     double copy_rate = 0;  // memcpy
 };
@@ -34,6 +34,9 @@ Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed);
 
 // Reads a tensor that is not all zeros as fast as memory gives it: what others are held to.
 void read_all(const Tensor& tensor);
+
+// Adds rows for both dtypes, where they are not there yet.
+void measure_product_rates(Table& table);
 
 void matmul_rows(Table& table);
 void attention_rows(Table& table);
