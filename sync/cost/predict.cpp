@@ -1,8 +1,9 @@
 #include "sync/cost/predict.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace tandem::sync {
@@ -131,14 +132,14 @@ Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& req
             }
         }
     }
-    const auto staging = [](const Candidate& c) {
-        return c.buckets.bytes * static_cast<std::size_t>(c.buckets.depth);
+    const auto order = [](const Candidate& c) {
+        const std::size_t staging = c.buckets.bytes * static_cast<std::size_t>(c.buckets.depth);
+        return std::tuple(std::bit_ceil(staging), -static_cast<double>(c.buckets.bytes), staging, c.ms);
     };
     const Candidate* choice = nullptr;
     for (const Candidate& one : candidates) {
         if (one.ms > best * kTie) continue;
-        if (choice == nullptr || std::pair(staging(one), one.ms) < std::pair(staging(*choice), choice->ms))
-            choice = &one;
+        if (choice == nullptr || order(one) < order(*choice)) choice = &one;
     }
     return choice->buckets;
 }

@@ -151,6 +151,12 @@ TEST(Choose, FollowsTheCosts) {
     const Buckets least = choose_buckets(costs(0, 20, 20, 2), 8 * kGib);
     EXPECT_EQ(least.bytes, kMib);
     EXPECT_EQ(least.depth, 2);
+    // 16 MiB of staging are no more than 12: two large slots rather than three small ones.
+    Costs alike = costs(10, 40, 10, 2);
+    alike.lockstep.overhead_ms *= 2;
+    const Buckets few = choose_buckets(alike, 8 * kGib);
+    EXPECT_EQ(few.bytes, 8 * kMib);
+    EXPECT_EQ(few.depth, 2);
     // Depth 3 where depth 2 is held up.
     Costs jittery = costs(5, 40, 10, 2);
     jittery.lockstep = times(jittery.both, 1.5);
