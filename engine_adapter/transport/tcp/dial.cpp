@@ -186,22 +186,30 @@ std::vector<FileDescriptor> dial(const TcpAddress& to, Kind kind, const std::str
                                  Deadline deadline) {
     const Destination engine{to.host, port_of(to), peer, phase};
     std::vector<FileDescriptor> sockets;
-    auto pause = kFirstPause;
-    for (int tries = 1;; ++tries) {
+    std::string sent_away;
+    int times = 0;
+    const auto too_late = [&] {
+        const std::string why = fmt::format(
+            "{} before it let anybody in, {} times, until the deadline: it has no place for "
+            "another connection, or what answers there is not the engine",
+            sent_away, times);
+        return DeadlineExceeded(peer, phase, why, true);
+    };
+    for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
         const int missing = count - static_cast<int>(sockets.size());
-        const std::string sent_away = try_once(engine, kind, secret, missing, options, deadline, sockets);
-        if (sent_away.empty()) break;
-        const auto wait = around(pause);
-        if (deadline.left() < wait) {
-            throw DeadlineExceeded(
-                peer, phase,
-                fmt::format("{} before it let anybody in, {} times, until the deadline: it has no place for "
-                            "another connection, or what answers there is not the engine",
-                            sent_away, tries),
-                true);
+        std::string again;
+        try {
+            again = try_once(engine, kind, secret, missing, options, deadline, sockets);
+        } catch (const DeadlineExceeded&) {
+            if (times == 0) throw;
+            throw too_late();  // in the middle of one more
         }
+        if (again.empty()) break;
+        sent_away = again;
+        ++times;
+        const auto wait = around(pause);
+        if (deadline.left() < wait) throw too_late();
         std::this_thread::sleep_for(wait);
-        pause = std::min(2 * pause, kLongestPause);
     }
     for (const FileDescriptor& socket : sockets) {
         set_options(socket.get(), kind);

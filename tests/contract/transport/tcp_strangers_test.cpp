@@ -87,7 +87,7 @@ TEST_F(TcpStrangers, WhoIsSentAwayBeforeTheVerdictComesAgain) {
         EXPECT_EQ(proxy_->accepted() - before, 6);
         proxy_->send_away(1'000'000'000, after_greeting);
         const std::string late = error_of([&] {
-            connect(fmt::format("tcp://127.0.0.1:{}", proxy_->port()), Deadline::after_ms(300),
+            connect(fmt::format("tcp://127.0.0.1:{}", proxy_->port()), Deadline::after_ms(2000),
                     {.key = "a key"});
         });
         EXPECT_THAT(late, HasSubstr("before it let anybody in"));
