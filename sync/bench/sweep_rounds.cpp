@@ -9,10 +9,7 @@ namespace {
 constexpr std::array kStates = {Cores::share_cache, Cores::apart, Cores::unknown};
 
 // The lower quartile: other work only ever makes a machine slower.
-template <typename Value>
-double quartile(const std::vector<SweepSample>& samples, const Value& value) {
-    std::vector<double> values;
-    for (const SweepSample& sample : samples) values.push_back(value(sample));
+double quartile(std::vector<double> values) {
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
     std::nth_element(values.begin(), at, values.end());
     return *at;
@@ -56,17 +53,31 @@ bool SweepRounds::done() const {
     return wanted(cores()) == 0;
 }
 
+double SweepRounds::quartile_of(std::size_t index, double SweepSample::*value) const {
+    std::vector<double> values;
+    for (const SweepSample& sample : of(index, cores())) values.push_back(sample.*value);
+    return quartile(values);
+}
+
+// One for all candidates: a copy that was held up would make those beside it look fast.
+double SweepRounds::light_ms() const {
+    std::vector<double> values;
+    for (std::size_t i = 0; i < size(); ++i)
+        for (const SweepSample& sample : of(i, cores())) values.push_back(sample.light_ms);
+    return quartile(values);
+}
+
 nlohmann::json SweepRounds::entry(std::size_t index, const Buckets& buckets) const {
-    const Samples& samples = of(index, cores());
-    nlohmann::json json{
-        {"bucket_bytes", buckets.bytes},
-        {"depth", buckets.depth},
-        {"past_cache", buckets.past_cache},
-        {"syncs", samples.size()},
-        {"median_ms", quartile(samples, [](const auto& s) { return s.total_ms; })},
-        {"speed_of_light_ratio", quartile(samples, [](const auto& s) { return s.total_ms / s.light_ms; })},
-        {"push_ms", quartile(samples, [](const auto& s) { return s.push_ms; })},
-        {"push_ratio", quartile(samples, [](const auto& s) { return s.push_ms / s.light_ms; })}};
+    const double total_ms = quartile_of(index, &SweepSample::total_ms);
+    const double push_ms = quartile_of(index, &SweepSample::push_ms);
+    nlohmann::json json{{"bucket_bytes", buckets.bytes},
+                        {"depth", buckets.depth},
+                        {"past_cache", buckets.past_cache},
+                        {"syncs", of(index, cores()).size()},
+                        {"median_ms", total_ms},
+                        {"speed_of_light_ratio", total_ms / light_ms()},
+                        {"push_ms", push_ms},
+                        {"push_ratio", push_ms / light_ms()}};
     if (predicted_ms_[index] > 0) json["predicted_push_ms"] = predicted_ms_[index];
     return json;
 }

@@ -44,7 +44,8 @@ class SweepRounds {
     Cores cores() const;  // in which least is wanted
 
     // sweep [{bucket_bytes, depth, past_cache, syncs, median_ms, speed_of_light_ratio, push_ms, push_ratio,
-    // predicted_push_ms}] (lower quartiles), sweep_chosen (likewise), sweep_cores, sweep_dropped: samples in another state than that.
+    // predicted_push_ms}] (lower quartiles; ratios are to that of all copies in this state), sweep_chosen (likewise),
+    // sweep_cores, sweep_dropped: samples in another state than that.
     nlohmann::json result() const;
 
   private:
@@ -53,6 +54,8 @@ class SweepRounds {
         return seen_[index][static_cast<std::size_t>(cores)];
     }
     std::size_t wanted(Cores cores) const;
+    double quartile_of(std::size_t index, double SweepSample::*value) const;
+    double light_ms() const;
     nlohmann::json entry(std::size_t index, const Buckets& buckets) const;
 
     std::vector<Buckets> candidates_;

@@ -61,6 +61,21 @@ TEST(SweepRounds, CountsOneStateAloneAndRepeatsWhatWasSeenInAnother) {
     EXPECT_EQ(result.at("sweep_dropped").get<std::size_t>() + counted, static_cast<std::size_t>(pushes));
 }
 
+// Nobody is fast because the copies beside it were slow.
+TEST(SweepRounds, HoldsAllToOneSpeedOfLight) {
+    SweepRounds rounds({{kMebibyte, 2, true}, {2 * kMebibyte, 2, true}});
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+        for (std::size_t sample = 0; sample < SweepRounds::kEnough; ++sample)
+            rounds.add(i, Cores::apart, Cores::apart,
+                       i == 1 ? SweepSample{90, 100, 400} : SweepSample{45, 50, 25});
+    }
+    const nlohmann::json result = rounds.result();
+    EXPECT_EQ(result.at("sweep").at(0).at("push_ratio"), 4);
+    EXPECT_EQ(result.at("sweep").at(0).at("speed_of_light_ratio"), 90 / 25.0);
+    EXPECT_EQ(result.at("sweep").at(1).at("push_ratio"), 2);
+    EXPECT_EQ(result.at("sweep_chosen").at("push_ratio"), 2);
+}
+
 TEST(SweepRounds, ThatNeverSeesAStateTwiceHasNothingToSay) {
     SweepRounds rounds({{kMebibyte, 2, true}});
     for (int i = 0; i < 10; ++i) rounds.add(1, Cores::apart, Cores::share_cache, {1, 2, 3});
