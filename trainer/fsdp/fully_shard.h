@@ -105,8 +105,7 @@ class FullyShard final : public GroupHooks {
         Tensor onloaded;  // this rank's shard from the tier, while it is gathered
         Tensor staging;   // this rank's shard cast to the compute dtype, while it is gathered
         Tensor slice;     // what this rank keeps of values between forward and backward
-        Tensor
-            shared;  // full, padded, compute dtype: every rank has written its shards; undefined: not shared
+        Tensor shared;    // values that ranks share, written by all; undefined: they share none
         Event ready;
         Tensor grads;                        // full, padded, fp32
         std::vector<Gradient> grads_of;      // [member]: its part of it, without the padding

@@ -12,6 +12,7 @@
 #include "common/ops/cpu/instruction_sets.h"
 #include "common/ops/shared/bits.h"
 #include "tests/unit/common/ops/amx_probe.h"
+#include "tests/unit/common/ops/pair_words.h"
 
 namespace tandem {
 namespace {
@@ -21,6 +22,7 @@ using ops::shared::float_of;
 using testing::kMultiplyByAmx;
 using testing::kMultiplyEmulated;
 using testing::MultiplyTiles;
+using testing::pair_of;
 
 using PairTile = std::array<std::uint32_t, 256>;
 using FloatTile = std::array<float, 256>;
@@ -33,10 +35,6 @@ std::vector<MultiplyTiles> products_of_tiles() {
 
 class AmxTiles : public ::testing::TestWithParam<MultiplyTiles> {};
 
-std::uint32_t both_halves(float first, float second) {
-    return ops::shared::bfloat16_bits(first) | std::uint32_t{ops::shared::bfloat16_bits(second)} << 16;
-}
-
 struct AmxTerm {
     float first, second;  // of the left operand; of the right one
     float first_factor = 1, second_factor = 1;
@@ -48,8 +46,8 @@ float multiplied(MultiplyTiles multiply, float sum, const std::vector<AmxTerm>& 
     FloatTile c{};
     c[3 * 16 + 5] = sum;
     for (std::size_t k = 0; k < terms.size(); ++k) {
-        a[3 * 16 + k] = both_halves(terms[k].first, terms[k].second);
-        b[k * 16 + 5] = both_halves(terms[k].first_factor, terms[k].second_factor);
+        a[3 * 16 + k] = pair_of(terms[k].first, terms[k].second);
+        b[k * 16 + 5] = pair_of(terms[k].first_factor, terms[k].second_factor);
     }
     multiply(a.data(), b.data(), c.data());
     return c[3 * 16 + 5];
@@ -88,8 +86,8 @@ TEST_P(AmxTiles, AreRowsTimesLanes) {
     PairTile a{}, b{};
     FloatTile sum{};
     for (std::size_t i = 0; i < 256; ++i) {
-        a[i] = both_halves(static_cast<float>(i % 7), static_cast<float>(i / 16));
-        b[i] = both_halves(static_cast<float>(i % 5), static_cast<float>(i % 16));
+        a[i] = pair_of(static_cast<float>(i % 7), static_cast<float>(i / 16));
+        b[i] = pair_of(static_cast<float>(i % 5), static_cast<float>(i % 16));
         sum[i] = static_cast<float>(i);
     }
     FloatTile result = sum;

@@ -13,6 +13,7 @@
 
 #include "common/ops/cpu/instruction_sets.h"
 #include "common/ops/shared/bits.h"
+#include "tests/unit/common/ops/pair_words.h"
 #include "tests/unit/common/ops/pairs_probe.h"
 
 namespace tandem {
@@ -22,16 +23,13 @@ using ops::shared::bits_of;
 using ops::shared::float_of;
 using testing::kPairsEmulated;
 using testing::kPairsHardware;
+using testing::pair_of;
 using testing::PairsProbe;
 
 template <typename T>
 using Lanes = std::array<T, 16>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::uint32_t pair_of(float first, float second) {
-    return ops::shared::bfloat16_bits(first) | std::uint32_t{ops::shared::bfloat16_bits(second)} << 16;
-}
 
 float dot(const PairsProbe& probe, std::uint32_t a, std::uint32_t b, float sum) {
     Lanes<std::uint32_t> left, right;
