@@ -98,6 +98,21 @@ TEST_F(AttentionFacts, ZerosAddNothing) {
     EXPECT_EQ(bits_of(out.to_host(stream).to_vector<float>()), bits_of(on_host(p)));
 }
 
+// A zero has the exponent of the smallest normal: beside 2^126 its product's is 0, and c loses what lies below 2^-25.
+TEST_F(AttentionFacts, ZerosBesideLargeNumbersCutSmallOnes) {
+    Products p{std::vector<bfloat16>(256), std::vector<bfloat16>(128), {}};
+    for (std::size_t column = 0; column < 8; ++column) {
+        for (std::size_t k = 0; k < 16; ++k)
+            p.b[16 * column + k] = bfloat16(std::ldexp(1.0f, 18 * static_cast<int>(column)));
+    }
+    std::uniform_int_distribution<int> binade(-140, 20);
+    std::normal_distribution<float> normal;
+    while (p.c.size() < 128) p.c.push_back(std::ldexp(normal(random), binade(random)));
+    const Tensor out = Tensor::empty(stream, {1, 16, 8}, DType::float32, "test");
+    products_on_gpu(stream, there(p.a, {1, 16, 16}), there(p.b, {1, 8, 16}), there(p.c, {1, 16, 8}), out);
+    EXPECT_EQ(bits_of(out.to_host(stream).to_vector<float>()), bits_of(on_host(p)));
+}
+
 TEST_F(AttentionFacts, MatricesGoWhereTheTablesSay) {
     std::vector<bfloat16> rows;
     for (std::uint16_t i = 0; i < 256; ++i) rows.push_back(std::bit_cast<bfloat16>(i));
