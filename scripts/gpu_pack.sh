@@ -3,7 +3,7 @@
 #   scripts/gpu_pack.sh FILE.txz        then, over there: scripts/gpu_check.sh --prebuilt FILE.txz
 # From TANDEM_BUILD (default build/gpu; the targets tandem_gpu_tests and tandem_gpu_checks, Release, for the GPU's
 # architecture): programs and libraries without their symbols, ctest's files, and the system's libraries that the
-# programs need and a machine with g++ does not have anyway.
+# programs need and a machine with g++ does not have anyway; those of TANDEM_DEPS, where it was built with them.
 # Exit code 0: packed, 1: not, 2: bad usage.
 set -euo pipefail
 case "${1:-}" in
@@ -35,10 +35,17 @@ nvcc=$(sed -n 's/^set(CMAKE_CUDA_COMPILER "\(.*\)")/\1/p' "$build"/CMakeFiles/*/
 printf '%s\n%s\n%s\n' "$PWD" "$build" "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')" >"$packed/built_at"
 
 . scripts/gpu_libraries.sh
-{ ldd "$packed"/bin/* "$build"/lib/*.so* 2>/dev/null || true; } | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
+# What was built from a package (TANDEM_DEPS) finds its libraries there: as given, or where gpu_check.sh unpacked it.
+deps=${TANDEM_DEPS:-}
+if ls "$deps"/*.deb >/dev/null 2>&1; then deps=$build.deps; fi
+[ -z "$deps" ] || export LD_LIBRARY_PATH=$(scripts/gpu_deps.sh --folders "$deps")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+needed=$({ ldd "$packed"/bin/* "$build"/lib/*.so* 2>/dev/null || true; } | awk '$2 == "=>" {print $1, $3}' | sort -u)
+while read -r name library; do
     case "$library" in "$build"/*) continue ;; esac
-    [[ "${library##*/}" =~ $on_every_machine ]] || cp -L "$library" "$packed/lib/"
-done
+    [[ ! "$name" =~ $on_every_machine ]] || continue
+    [ "$library" != not ] || { echo "scripts/gpu_pack.sh: $name is not found here (TANDEM_DEPS?): no program would start" >&2 && exit 1; }
+    cp -L "$library" "$packed/lib/"
+done <<<"$needed"
 mkdir -p "$(dirname "$file")"
 # The programs hold the same libraries: a window over all of them makes it a third.
 tar -c -C "$packed" . | xz --x86 --lzma2=preset=9,dict=256MiB >"$file"

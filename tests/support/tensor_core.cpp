@@ -11,8 +11,10 @@ namespace {
 thread_local TensorCore tensor_core = TensorCore::hopper;
 
 constexpr int kFractionBits = 7;  // of bfloat16
+constexpr int kOfZero = -1000;    // the exponent of a zero of a or b: below every other product's
+constexpr int kSmallest = -133;   // bfloat16's smallest number's: the largest of a sum is at least that
 
-// significand · 2^(exponent - fraction bits of the format). Zeros and denormals have the smallest exponent.
+// significand · 2^(exponent - fraction bits of the format). Denormals have the smallest normal's exponent.
 struct Parts {
     int exponent = 0;
     std::int32_t significand = 0;
@@ -44,7 +46,7 @@ Line line_of(const std::uint16_t (&bits)[16]) {
     Line line;
     for (int k = 0; k < 16; ++k) {
         const Parts of = parts_of_bfloat16(bits[k]);
-        line.exponents[k] = of.exponent;
+        line.exponents[k] = of.significand == 0 ? kOfZero : of.exponent;
         line.significands[k] = of.significand;
         line.values[k] = std::bit_cast<float>(std::uint32_t{bits[k]} << 16);
         line.finite = line.finite && of.exponent < 128;
@@ -90,7 +92,8 @@ float fused_sum(const Line& a, const Line& b, int begin, int end, float c, int f
         if (std::isnan(sum)) return std::bit_cast<float>(0x7fffffffu);
         if (std::isinf(sum)) return static_cast<float>(sum);
     }
-    const Parts start = parts_of_float(c);
+    Parts start = parts_of_float(c);
+    if (start.significand == 0) start.exponent = kSmallest;
     int top = start.exponent;
     for (int k = begin; k < end; ++k) top = std::max(top, a.exponents[k] + b.exponents[k]);
     std::int64_t sum = cut(start.significand * (1 << (fraction - 23)), top - start.exponent);

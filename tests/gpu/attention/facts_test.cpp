@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -15,6 +16,11 @@
 
 namespace tandem::tests {
 namespace {
+
+struct Products {
+    std::vector<bfloat16> a, b;
+    std::vector<float> c;
+};
 
 class AttentionFacts : public ::testing::Test {
   protected:
@@ -32,13 +38,10 @@ class AttentionFacts : public ::testing::Test {
         return result;
     }
 
+    std::size_t differing(const Products& p);
+
     Stream stream = Stream::make_compute({DeviceType::cuda, 0});
     std::mt19937 random{7};
-};
-
-struct Products {
-    std::vector<bfloat16> a, b;
-    std::vector<float> c;
 };
 
 // Numbers of `spread` binades to either side of 1.
@@ -67,50 +70,76 @@ std::vector<float> on_host(const Products& p) {
     return result;
 }
 
-std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
-    std::vector<std::uint32_t> result;
-    for (const float value : values) result.push_back(std::bit_cast<std::uint32_t>(value));
+// The words of c + a b^T that differ between the GPU and the host.
+std::size_t AttentionFacts::differing(const Products& p) {
+    const auto count = static_cast<std::int64_t>(p.c.size() / 128);
+    const Tensor out = Tensor::empty(stream, {count, 16, 8}, DType::float32, "test");
+    products_on_gpu(stream, there(p.a, {count, 16, 16}), there(p.b, {count, 8, 16}), there(p.c, out.shape()),
+                    out);
+    const std::vector<float> found = out.to_host(stream).to_vector<float>(), wanted = on_host(p);
+    std::size_t result = 0;
+    for (std::size_t i = 0; i < found.size(); ++i)
+        result +=
+            std::size_t{std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(wanted[i])};
     return result;
 }
 
 TEST_F(AttentionFacts, ProductsAreTheModelsBitByBit) {
-    for (const int spread : {0, 3, 12, 60}) {
-        SCOPED_TRACE(spread);
-        constexpr std::int64_t kCount = 2048;
-        const Products p = products(random, kCount, spread);
-        const Tensor out = Tensor::empty(stream, {kCount, 16, 8}, DType::float32, "test");
-        products_on_gpu(stream, there(p.a, {kCount, 16, 16}), there(p.b, {kCount, 8, 16}),
-                        there(p.c, out.shape()), out);
-        const std::vector<std::uint32_t> found = bits_of(out.to_host(stream).to_vector<float>()),
-                                         wanted = bits_of(on_host(p));
-        std::size_t differ = 0;
-        for (std::size_t i = 0; i < found.size(); ++i) differ += std::size_t{found[i] != wanted[i]};
-        EXPECT_EQ(differ, 0u) << "of " << found.size();
-    }
+    for (const int spread : {0, 3, 12, 60})
+        EXPECT_EQ(differing(products(random, 2048, spread)), 0u) << spread;
 }
 
 TEST_F(AttentionFacts, ZerosAddNothing) {
     Products p{std::vector<bfloat16>(256), std::vector<bfloat16>(128), {}};
     for (const float c : {0.0f, -0.0f, 1e-40f, -1e-40f, 1.0f, 3.0e38f, -7.25f}) p.c.push_back(c);
     p.c.resize(128, 0.5f);
-    const Tensor out = Tensor::empty(stream, {1, 16, 8}, DType::float32, "test");
-    products_on_gpu(stream, there(p.a, {1, 16, 16}), there(p.b, {1, 8, 16}), there(p.c, {1, 16, 8}), out);
-    EXPECT_EQ(bits_of(out.to_host(stream).to_vector<float>()), bits_of(on_host(p)));
+    EXPECT_EQ(differing(p), 0u);
 }
 
-// A zero has the exponent of the smallest normal: beside 2^126 its product's is 0, and c loses what lies below 2^-25.
-TEST_F(AttentionFacts, ZerosBesideLargeNumbersCutSmallOnes) {
+// A zero has no exponent: beside 2^126 it leaves every bit of a c of 2^-140.
+TEST_F(AttentionFacts, ZerosBesideLargeNumbersAddNothing) {
     Products p{std::vector<bfloat16>(256), std::vector<bfloat16>(128), {}};
-    for (std::size_t column = 0; column < 8; ++column) {
-        for (std::size_t k = 0; k < 16; ++k)
-            p.b[16 * column + k] = bfloat16(std::ldexp(1.0f, 18 * static_cast<int>(column)));
-    }
+    for (std::size_t i = 0; i < p.b.size(); ++i)
+        p.b[i] = bfloat16(std::ldexp(1.0f, 18 * static_cast<int>(i / 16)));
     std::uniform_int_distribution<int> binade(-140, 20);
     std::normal_distribution<float> normal;
     while (p.c.size() < 128) p.c.push_back(std::ldexp(normal(random), binade(random)));
-    const Tensor out = Tensor::empty(stream, {1, 16, 8}, DType::float32, "test");
-    products_on_gpu(stream, there(p.a, {1, 16, 16}), there(p.b, {1, 8, 16}), there(p.c, {1, 16, 8}), out);
-    EXPECT_EQ(bits_of(out.to_host(stream).to_vector<float>()), bits_of(on_host(p)));
+    EXPECT_EQ(on_host(p), p.c);
+    EXPECT_EQ(differing(p), 0u);
+}
+
+// Where c is zero, the sum is cut as if 2^-133 were in it.
+TEST_F(AttentionFacts, SumsBelowTheSmallestNormal) {
+    constexpr std::size_t kCount = 1024;
+    Products p = products(random, kCount, 8);
+    for (bfloat16& value : p.a) value = bfloat16(std::ldexp(float{value}, -74));
+    for (bfloat16& value : p.b) value = bfloat16(std::ldexp(float{value}, -74));
+    for (std::size_t i = 0; i < p.c.size(); ++i) p.c[i] = i % 2 == 0 ? 0.0f : std::ldexp(p.c[i], -140);
+    EXPECT_EQ(differing(p), 0u);
+}
+
+// Zeros, denormals and numbers near either end beside each other; in half of the products none is large.
+std::vector<bfloat16> numbers_of_every_kind(std::mt19937& random, std::size_t products, std::size_t each) {
+    constexpr int kExponents[] = {0, 0, 1, 2, 60, 100, 127, 140, 190};
+    std::vector<bfloat16> result;
+    for (std::size_t i = 0; i < products; ++i) {
+        const int largest = i % 2 == 0 ? 255 : kExponents[random() % std::size(kExponents)];
+        for (std::size_t k = 0; k < each; ++k) {
+            const int exponent = std::min(kExponents[random() % std::size(kExponents)], largest);
+            const auto kept = static_cast<std::uint16_t>(random() % 3 == 0 ? 0x8000u : 0x807fu);
+            const auto bits = static_cast<std::uint16_t>(random() & kept);
+            result.push_back(std::bit_cast<bfloat16>(
+                kept == 0x8000u ? bits : static_cast<std::uint16_t>(bits | exponent << 7)));
+        }
+    }
+    return result;
+}
+
+TEST_F(AttentionFacts, NumbersOfEveryKind) {
+    constexpr std::size_t kCount = 4096;
+    Products p{numbers_of_every_kind(random, kCount, 256), numbers_of_every_kind(random, kCount, 128), {}};
+    for (const bfloat16 value : numbers_of_every_kind(random, kCount, 128)) p.c.push_back(float{value});
+    EXPECT_EQ(differing(p), 0u);
 }
 
 TEST_F(AttentionFacts, MatricesGoWhereTheTablesSay) {
