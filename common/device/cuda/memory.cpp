@@ -34,27 +34,31 @@ CUstream native(detail::StreamBackend& stream) {
     return static_cast<CUstream>(stream.native());
 }
 
+// The device's own pool, which shares what is kept with the kernels' scratch (cudaMallocAsync); null: it offers none.
+CUmemoryPool keeping_pool(Device device) {
+    make_current(device);
+    int offered = 0;
+    check(driver().cuDeviceGetAttribute(&offered, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                        native_device(device)),
+          "cuDeviceGetAttribute");
+    if (offered == 0) return nullptr;
+    CUmemoryPool pool = nullptr;
+    check(driver().cuDeviceGetDefaultMemPool(&pool, native_device(device)), "cuDeviceGetDefaultMemPool");
+    cuuint64_t keep = ~cuuint64_t{0};
+    check(driver().cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep),
+          "cuMemPoolSetAttribute");
+    return pool;
+}
+
 // Blocks come and go in the order of a compute stream (detail::compute_stream). Where a thread has none, a
 // stream of the pool's own takes its part, and the host waits.
 class Pool final : public MemoryPool {
   public:
-    explicit Pool(Device device) : device_(device) {
-        make_current(device);
-        int offered = 0;
-        check(driver().cuDeviceGetAttribute(&offered, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-                                            native_device(device)),
-              "cuDeviceGetAttribute");
+    explicit Pool(Device device) : device_(device), pool_(keeping_pool(device)) {
         check(driver().cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-        if (offered == 0) {
-            log_info("{} offers no memory pools: each allocation goes to the driver, which is slower",
-                     to_string(device));
-            return;
-        }
-        // The device's own pool: what kernels take for a moment (cudaMallocAsync) shares it.
-        check(driver().cuDeviceGetDefaultMemPool(&pool_, native_device(device)), "cuDeviceGetDefaultMemPool");
-        cuuint64_t keep = ~cuuint64_t{0};  // what was freed stays for the next; trim_pool() gives it back
-        check(driver().cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep),
-              "cuMemPoolSetAttribute");
+        if (pool_ != nullptr) return;
+        log_info("{} offers no memory pools: each allocation goes to the driver, which is slower",
+                 to_string(device));
     }
 
     Device device() const override { return device_; }
@@ -122,7 +126,7 @@ class Pool final : public MemoryPool {
     }
 
     Device device_;
-    CUmemoryPool pool_ = nullptr;  // null: the device offers none
+    CUmemoryPool pool_;  // null: the device offers none
     CUstream own_ = nullptr;
     std::mutex mutex_;
     std::unordered_map<std::byte*, std::weak_ptr<detail::StreamBackend>> streams_;
@@ -176,6 +180,10 @@ void say_when_absent() {
 
 MemoryPool& pool(Device device) {
     return pool_of(device);
+}
+
+void keep_freed(Device device) {
+    (void)keeping_pool(device);
 }
 
 void trim_pool(Device device) {

@@ -8,6 +8,9 @@
 namespace tandem::cuda {
 
 MemoryPool& pool(Device device);
+// What was freed in the device's pool stays for the next, until trim_pool(): the driver's default unmaps it at each wait,
+// and maps it anew for the next kernel's scratch. Makes the device current. Throws CudaError.
+void keep_freed(Device device);
 void trim_pool(Device device);
 MemoryPool& pinned_pool();  // with no GPU: cpu_pool(), and the log says why, once
 // Memory that no stream orders. Freeing it waits for the device's work. Both leave the calling thread's

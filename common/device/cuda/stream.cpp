@@ -10,6 +10,7 @@
 
 #include "common/device/cuda/capture.h"
 #include "common/device/cuda/driver.h"
+#include "common/device/cuda/memory.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -272,6 +273,7 @@ class CudaStream final : public StreamBackend {
 }  // namespace detail
 
 std::shared_ptr<detail::StreamBackend> cuda::make_stream(Device device, std::string name) {
+    keep_freed(device);
     return std::make_shared<detail::CudaStream>(device, std::move(name));
 }
 

@@ -171,6 +171,12 @@ TEST_F(Cuda, MemoryGoesBackInTheComputeStreamsOrder) {
     EXPECT_EQ(fake.used, 0U);
 }
 
+// Also in a process that never takes memory from the pool itself, as one with arenas alone: its kernels do.
+TEST_F(Cuda, WhatKernelsFreeIsKeptForTheNext) {
+    const Stream stream = Stream::make(kGpu, "copies");
+    EXPECT_EQ(fake.pool_keeps, ~cuuint64_t{0});
+}
+
 TEST_F(Cuda, OutOfMemoryTriesOnceMoreAndNamesTagAskedAndFree) {
     for (const int pools : {1, 0}) {
         fake.pools = pools;

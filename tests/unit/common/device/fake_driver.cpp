@@ -147,7 +147,11 @@ void fill_memory(cuda::Driver& t) {
         *pool = reinterpret_cast<CUmemoryPool>(std::uintptr_t{1});
         return CUDA_SUCCESS;
     };
-    t.cuMemPoolSetAttribute = [](CUmemoryPool, CUmemPool_attribute, void*) { return CUDA_SUCCESS; };
+    t.cuMemPoolSetAttribute = [](CUmemoryPool, CUmemPool_attribute attribute, void* value) {
+        if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+            fake().pool_keeps = *static_cast<const cuuint64_t*>(value);
+        return CUDA_SUCCESS;
+    };
     t.cuMemPoolTrimTo = [](CUmemoryPool, std::size_t) {
         fake().calls.emplace_back("cuMemPoolTrimTo");
         return CUDA_SUCCESS;

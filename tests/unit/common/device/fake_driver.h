@@ -55,6 +55,7 @@ struct FakeDriver {
     CUresult sticky =
         CUDA_SUCCESS;  // what every look at the device answers: an error that came asynchronously
     std::size_t used = 0;
+    cuuint64_t pool_keeps = 0;  // bytes that are free, over a wait
     std::map<CUdeviceptr, std::size_t> blocks;
     std::map<CUdeviceptr, std::size_t> opened;  // mapped from "another process"
     std::map<CUdeviceptr, int> times_opened;
