@@ -35,7 +35,9 @@ class Gather final : public SyncStrategy {
         : context_(context),
           buckets_(make_staged(context.plan, {context.options.bucket_bytes,
                                               staged_piece_bytes(context.options.bucket_bytes)})),
-          staging_(Staging::share(context.world, context.device, context.options.depth,
+          held_(std::min(std::max<std::size_t>(buckets_.buckets(), 1),
+                         static_cast<std::size_t>(context.options.depth))),
+          staging_(Staging::share(context.world, context.device, static_cast<int>(held_),
                                   slot_bytes(buckets_.bucket_bytes, context.options.bucket_bytes),
                                   "staging")),
           reader_(context, buckets_),
@@ -113,7 +115,7 @@ class Gather final : public SyncStrategy {
     void describe(SyncReport& report) const override {
         report.bytes = report.bytes_moved = buckets_.bytes;
         report.buckets = static_cast<int>(buckets_.buckets());
-        report.bucket_bytes = staging_.memory().bytes / slots_;
+        report.bucket_bytes = slot(0).bytes;
         report.depth = static_cast<int>(slots_);
         report.staging_bytes = staging_.memory().bytes;
     }
@@ -129,8 +131,8 @@ class Gather final : public SyncStrategy {
         return static_cast<std::size_t>(after - buckets_.first.begin() - 1) / buckets_.ranks;
     }
     Span slot(std::size_t bucket) const {
-        const std::size_t bytes = staging_.memory().bytes / slots_;
-        return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
+        const std::size_t bytes = staging_.memory().bytes / held_;
+        return staging_.memory().subspan(bucket % held_ * bytes, bytes);
     }
 
     // The end of bucket b on every rank, `filled` of whose pieces are this one's.
@@ -191,11 +193,12 @@ class Gather final : public SyncStrategy {
 
     SyncContext context_;
     BucketPlan buckets_;
+    std::size_t held_;  // slots that there are: no more than buckets
     Staging staging_;
     ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
-    std::size_t slots_;
+    std::size_t slots_;        // as many as were asked for: how far the ranks may be ahead
     std::vector<int> cores_;   // [rank], or none
     bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;

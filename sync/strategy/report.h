@@ -32,7 +32,7 @@ struct SyncReport {
     int buckets = 0;
     std::size_t bucket_bytes = 0;  // of one slot
     int depth = 0;
-    std::size_t staging_bytes = 0;  // depth × bucket_bytes, on this host
+    std::size_t staging_bytes = 0;  // depth × bucket_bytes at most, on this host
     bool dense = true;              // delta: everything was sent, since an engine lacked the base
     double total_ms = 0;            // pause to resume
     double predicted_ms = 0;        // of total_ms; 0: no prediction

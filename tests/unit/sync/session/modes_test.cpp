@@ -295,6 +295,27 @@ TEST(Modes, DeltaIsDensePieceByPieceWhereMostChanged) {
                  });
 }
 
+TEST(Modes, GatherTakesNoMoreSlotsThanThereAreBuckets) {
+    for (const std::size_t bucket : {std::size_t{1} << 20, std::size_t{1} << 16, std::size_t{1} << 12}) {
+        TestTarget target(test_tensors(DType::bfloat16));
+        SessionOptions options = options_for(Mode::gather);
+        options.bucket_bytes = bucket;
+        options.depth = 4;
+        with_session({{2}, {Shard(0)}}, target, DType::bfloat16, options,
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         for (int step = 1; step <= 3; ++step) {
+                             source.set_step(step);
+                             const SyncReport report = session.push(step);
+                             EXPECT_EQ(report.depth, 4);
+                             EXPECT_EQ(
+                                 report.staging_bytes,
+                                 static_cast<std::size_t>(std::min(report.buckets, 4)) * report.bucket_bytes);
+                             if (world.rank() == 0) expect_weights(target, DType::bfloat16, step);
+                         }
+                     });
+    }
+}
+
 // True when a process that writes there survives.
 bool may_write(std::byte* at) {
     const pid_t child = ::fork();
