@@ -21,7 +21,8 @@ namespace {
 using cuda::check;
 using cuda::driver;
 
-constexpr auto kSpin = std::chrono::microseconds(200);  // before a waiting thread sleeps between two looks
+constexpr auto kSpin =
+    std::chrono::milliseconds(2);  // before a waiting thread sleeps between two looks: a bucket's copy
 
 // Functions that the host runs once it has waited for the stream, which never stops for them: a host function
 // of CUDA's would keep the GPU idle until a thread of the driver's has woken and run it.
@@ -100,8 +101,11 @@ class CudaEvent final : public EventState {
             if (result != CUDA_ERROR_NOT_READY) return finish(result);
             if (deadline.passed())
                 throw DeadlineExceeded("stream " + stream_, "event", "not reached within the deadline");
-            if (Deadline::Clock::now() > spin_until)
+            if (Deadline::Clock::now() > spin_until) {
                 std::this_thread::sleep_for(std::chrono::microseconds(20));
+            } else {
+                std::this_thread::yield();
+            }
         }
     }
 
