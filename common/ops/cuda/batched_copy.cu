@@ -125,15 +125,16 @@ __global__ void __launch_bounds__(kThreads, 3)
     }
 }
 
-// A warp an item: lane j has sum j. What is too short for sums is handed over as it is.
+// A warp an item: lane j has sum j. What is too short for sums is handed over as it is. Writes all of each record.
 __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shared::Xxh3Secret secret,
                                                    const std::uint64_t* sums, std::byte* records) {
     const DeviceItem item = items[blockIdx.x];
-    if (!item.hashed) return;
     std::byte* const record = records + blockIdx.x * kRecordBytes;
     const unsigned lane = threadIdx.x;
-    if (item.bytes <= shared::kXxh3Long) {
-        for (std::uint64_t at = lane; at < item.bytes; at += 32) record[at] = std::byte{byte_at(item, at)};
+    if (!item.hashed || item.bytes <= shared::kXxh3Long) {
+        const std::uint64_t bytes = item.hashed ? item.bytes : 0;
+        for (std::uint64_t at = lane; at < kRecordBytes; at += 32)
+            record[at] = at < bytes ? std::byte{byte_at(item, at)} : std::byte{0};
         return;
     }
     // Only the chain itself takes its steps one after another: 64 blocks' sums are loaded while those of the
@@ -175,7 +176,8 @@ __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shar
         v |= std::uint64_t{byte_at(item, item.bytes - shared::kXxh3Stripe + 8 * j + i)} << (8 * i);
     const std::uint64_t neighbour = __shfl_xor_sync(kAllLanes, v, 1);
     sum += shared::xxh3_product(v, secret.word(shared::kXxh3LastSecret + 8 * j)) + neighbour;
-    if (lane < 8) reinterpret_cast<std::uint64_t*>(record)[lane] = sum;
+    static_assert(kRecordBytes == 32 * sizeof(sum));
+    reinterpret_cast<std::uint64_t*>(record)[lane] = lane < 8 ? sum : 0;
 }
 
 Conversion conversion_of(DType from, DType to) {
@@ -243,7 +245,6 @@ void run(Work& work, std::span<const CopyItem> items) {
     if (!hashes) return;
     const std::size_t bytes = list.size() * kRecordBytes;
     std::byte* const records = work.scratch(bytes);
-    work.clear(records, bytes);  // the download reads all of it, the kernel writes what a digest needs
     work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums), records);
     std::vector<Checksum*> checksums;
     for (const CopyItem& item : items) checksums.push_back(item.checksum);
