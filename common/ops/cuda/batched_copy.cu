@@ -1,6 +1,6 @@
 // Copies, casts and XXH3-128 in one pass over the source: a warp takes a block of 1024 bytes, writes it and
-// leaves the block's sums; a second kernel runs the chain over the sums of each item, and the host makes the
-// digests. Items must not overlap, and both sides must be memory that the GPU reaches.
+// leaves the block's sums; a second kernel runs the chain over the sums of each item and makes its digest. The
+// host hashes what is too short for sums. Items must not overlap, and both sides must be memory that the GPU reaches.
 #include "common/ops/batched_copy.h"
 #include "common/ops/cuda/copy_items.cuh"
 #include "common/ops/cuda/reduce.cuh"
@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksOfWarp = 4;
 constexpr std::int64_t kTile = shared::kXxh3Block * kBlocksOfWarp * (kThreads / 32);
-constexpr std::size_t kRecordBytes = 256;     // of a hashed item, from which the host makes the digest
+constexpr std::size_t kShortBytes = 256;      // as far apart lie the bytes of items that are too short
 constexpr std::size_t kSumsBytes = 64 << 20;  // of the items that are hashed side by side
 
 __device__ __forceinline__ std::uint64_t wide(std::uint32_t low, std::uint32_t high) {
@@ -125,16 +125,19 @@ __global__ void __launch_bounds__(kThreads, 3)
     }
 }
 
-// A warp an item: lane j has sum j. What is too short for sums is handed over as it is. Writes all of each record.
-__global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shared::Xxh3Secret secret,
-                                                   const std::uint64_t* sums, std::byte* records) {
+// A warp an item: lane j has sum j. An item that is too short for sums has its bytes handed over instead, as number
+// first_block of those. Writes all digests and all of the short items' bytes, of others zeros.
+__global__ void __launch_bounds__(32)
+    chain_kernel(const DeviceItem* items, shared::Xxh3Secret secret, const std::uint64_t* sums,
+                 Checksum* digests, std::byte* short_items) {
     const DeviceItem item = items[blockIdx.x];
-    std::byte* const record = records + blockIdx.x * kRecordBytes;
     const unsigned lane = threadIdx.x;
     if (!item.hashed || item.bytes <= shared::kXxh3Long) {
-        const std::uint64_t bytes = item.hashed ? item.bytes : 0;
-        for (std::uint64_t at = lane; at < kRecordBytes; at += 32)
-            record[at] = at < bytes ? std::byte{byte_at(item, at)} : std::byte{0};
+        if (lane == 0) digests[blockIdx.x] = {};
+        if (!item.hashed) return;
+        std::byte* const to = short_items + item.first_block * kShortBytes;
+        for (std::uint64_t at = lane; at < kShortBytes; at += 32)
+            to[at] = at < item.bytes ? std::byte{byte_at(item, at)} : std::byte{0};
         return;
     }
     // Only the chain itself takes its steps one after another: 64 blocks' sums are loaded while those of the
@@ -176,8 +179,13 @@ __global__ void __launch_bounds__(32) chain_kernel(const DeviceItem* items, shar
         v |= std::uint64_t{byte_at(item, item.bytes - shared::kXxh3Stripe + 8 * j + i)} << (8 * i);
     const std::uint64_t neighbour = __shfl_xor_sync(kAllLanes, v, 1);
     sum += shared::xxh3_product(v, secret.word(shared::kXxh3LastSecret + 8 * j)) + neighbour;
-    static_assert(kRecordBytes == 32 * sizeof(sum));
-    reinterpret_cast<std::uint64_t*>(record)[lane] = lane < 8 ? sum : 0;
+    shared::Xxh3Sums all;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) all.lanes[i] = __shfl_sync(kAllLanes, sum, i);
+    if (lane == 0) {
+        Checksum& digest = digests[blockIdx.x];
+        shared::xxh3_digest(all, secret, item.bytes, digest.low, digest.high);
+    }
 }
 
 Conversion conversion_of(DType from, DType to) {
@@ -223,18 +231,30 @@ DeviceItem device_item(const CopyItem& item) {
 void run(Work& work, std::span<const CopyItem> items) {
     std::vector<DeviceItem> list;
     std::vector<std::int64_t> starts{0};
+    list.reserve(items.size());
+    starts.reserve(items.size() + 1);
+    std::vector<Checksum*> checksums;
+    checksums.reserve(items.size());
+    struct Short {
+        Checksum* checksum;
+        std::uint64_t bytes;
+    };
+    std::vector<Short> shorts;
     std::uint64_t blocks = 0;
     bool hashes = false;
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        DeviceItem item = device_item(items[i]);
-        item.hashed = items[i].checksum != nullptr;
-        item.first_block = blocks;
-        if (item.hashed) {
-            hashes = true;
+    for (const CopyItem& from : items) {
+        DeviceItem& item = list.emplace_back(device_item(from));
+        item.hashed = from.checksum != nullptr;
+        if (item.hashed && item.bytes <= shared::kXxh3Long) {
+            item.first_block = shorts.size();
+            shorts.push_back({from.checksum, item.bytes});
+        } else if (item.hashed) {
+            item.first_block = blocks;
             blocks += shared::xxh3_blocks(item.bytes);
         }
+        checksums.push_back(from.checksum);
+        hashes = hashes || item.hashed;
         starts.push_back(starts.back() + ceil_div(static_cast<std::int64_t>(item.bytes), kTile));
-        list.push_back(item);
     }
     const auto count = static_cast<std::int64_t>(list.size());
     const shared::Xxh3Secret secret = shared::xxh3_secret();
@@ -243,24 +263,20 @@ void run(Work& work, std::span<const CopyItem> items) {
     std::uint64_t* const sums = work.scratch<std::uint64_t>(static_cast<std::int64_t>(blocks) * 8);
     work.launch(copy_kernel, starts.back(), kThreads, 0, there, tiles, count, secret, sums);
     if (!hashes) return;
-    const std::size_t bytes = list.size() * kRecordBytes;
-    std::byte* const records = work.scratch(bytes);
-    work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums), records);
-    std::vector<Checksum*> checksums;
-    for (const CopyItem& item : items) checksums.push_back(item.checksum);
-    work.download(records, bytes, [list, secret, to = std::move(checksums)](const std::byte* all) {
-        for (std::size_t i = 0; i < list.size(); ++i) {
-            if (to[i] == nullptr) continue;
-            const std::byte* const record = all + i * kRecordBytes;
-            if (list[i].bytes <= shared::kXxh3Long) {
-                *to[i] = checksum({record, list[i].bytes});
-                continue;
+    const std::size_t digest_bytes = list.size() * sizeof(Checksum);
+    const std::size_t bytes = digest_bytes + shorts.size() * kShortBytes;
+    std::byte* const found = work.scratch(bytes);
+    work.launch(chain_kernel, count, 32, 0, there, secret, static_cast<const std::uint64_t*>(sums),
+                reinterpret_cast<Checksum*>(found), found + digest_bytes);
+    work.download(
+        found, bytes,
+        [to = std::move(checksums), shorts = std::move(shorts), digest_bytes](const std::byte* all) {
+            for (std::size_t i = 0; i < to.size(); ++i) {
+                if (to[i] != nullptr) std::memcpy(to[i], all + i * sizeof(Checksum), sizeof(Checksum));
             }
-            shared::Xxh3Sums found;
-            std::memcpy(&found, record, sizeof found);
-            shared::xxh3_digest(found, secret, list[i].bytes, to[i]->low, to[i]->high);
-        }
-    });
+            for (std::size_t i = 0; i < shorts.size(); ++i)
+                *shorts[i].checksum = checksum({all + digest_bytes + i * kShortBytes, shorts[i].bytes});
+        });
 }
 
 }  // namespace

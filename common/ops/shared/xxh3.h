@@ -81,9 +81,9 @@ TANDEM_HOST_DEVICE std::uint64_t xxh3_start(unsigned lane) {
     }
 }
 
-// The digest from the sums after all blocks and the last 64 bytes; on the host.
-inline std::uint64_t xxh3_merge(const Xxh3Sums& sums, const Xxh3Secret& secret, std::uint64_t at,
-                                std::uint64_t start) {
+// The digest from the sums after all blocks and the last 64 bytes.
+TANDEM_HOST_DEVICE std::uint64_t xxh3_merge(const Xxh3Sums& sums, const Xxh3Secret& secret, std::uint64_t at,
+                                            std::uint64_t start) {
     std::uint64_t result = start;
     for (unsigned i = 0; i < 4; ++i) {
         __extension__ using Wide = unsigned __int128;
@@ -95,8 +95,8 @@ inline std::uint64_t xxh3_merge(const Xxh3Sums& sums, const Xxh3Secret& secret, 
     return result ^ (result >> 32);
 }
 
-inline void xxh3_digest(const Xxh3Sums& sums, const Xxh3Secret& secret, std::uint64_t length,
-                        std::uint64_t& low, std::uint64_t& high) {
+TANDEM_HOST_DEVICE void xxh3_digest(const Xxh3Sums& sums, const Xxh3Secret& secret, std::uint64_t length,
+                                    std::uint64_t& low, std::uint64_t& high) {
     low = xxh3_merge(sums, secret, 11, length * 0x9e3779b185ebca87u);
     high = xxh3_merge(sums, secret, 192 - 64 - 11, ~(length * 0xc2b2ae3d27d4eb4fu));
 }
