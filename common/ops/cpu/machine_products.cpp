@@ -1,4 +1,4 @@
-// oneDNN's products with ours for few rows, wherever trials show that both have the same bits.
+// oneDNN's products with ours for 2 to 64 rows, wherever trials show that both have the same bits.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -12,6 +12,8 @@
 namespace tandem::ops::detail {
 namespace {
 
+constexpr std::int64_t kTrialRows = 16;
+
 // How to multiply by a packed side as oneDNN does.
 struct PairPlan {
     std::int64_t columns = 0;  // of a block; 0: ours are not used
@@ -23,14 +25,22 @@ class PairKernel : public ProductKernel {
     PairKernel(std::int64_t rows, const RightSide& side, const PairPlan& plan)
         : rows_(rows), side_(side), plan_(plan) {}
     void run(const std::byte* a, const std::byte* b, std::byte* c) override {
-        kPairProducts.multiply({.rows = rows_,
+        run_to(rows_, a, b, {c, side_.n, DType::float32, nullptr});
+    }
+    bool run_to(std::int64_t rows, const std::byte* a, const std::byte* b, const Destination& to) override {
+        const bool wide = to.dtype == DType::float32;
+        kPairProducts.multiply({.rows = rows,
                                 .n = side_.n,
                                 .k = side_.k,
                                 .columns = plan_.columns,
                                 .chain = plan_.chain,
                                 .a = reinterpret_cast<const std::uint16_t*>(a),
                                 .b = reinterpret_cast<const std::uint32_t*>(b),
-                                .c = reinterpret_cast<float*>(c)});
+                                .bias = to.bias,
+                                .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
+                                .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
+                                .c_row = to.stride});
+        return true;
     }
 
   private:
@@ -52,7 +62,7 @@ Lines trial_numbers(std::int64_t count) {
 }
 
 Lines outputs(std::int64_t n) {
-    return Lines(static_cast<std::size_t>(kMostPairRows * n) * sizeof(float));
+    return Lines(static_cast<std::size_t>(kTrialRows * n) * sizeof(float));
 }
 
 // The chain by which ours have the bits of oneDNN's.
@@ -60,16 +70,16 @@ PairPlan find_plan(const RightSide& side) {
     const std::int64_t columns = onednn_pair_columns(side.n, side.k);
     if (columns == 0 || columns > kMostPairColumns) return {};
     ProductKernel* const library =
-        product_kernel(onednn(), {kMostPairRows, false, side, false, DType::float32, 1});
+        product_kernel(onednn(), {kTrialRows, false, side, false, DType::float32, 1});
     if (library == nullptr) return {};
-    const Lines a = trial_numbers(kMostPairRows * side.k), b = trial_numbers(side.n * side.k);
+    const Lines a = trial_numbers(kTrialRows * side.k), b = trial_numbers(side.n * side.k);
     Lines packed(onednn().packed_bytes(side.n, side.k, side.dtype)), wanted = outputs(side.n);
     onednn().pack({side.n, side.k, side.dtype, WeightLayout::columns}, side.k, b.data(), packed.data());
     library->run(a.data(), packed.data(), wanted.data());
     for (const std::int64_t chain : {512, 1024, 2048, 1 << 30}) {
         const PairPlan plan{columns, chain};
         Lines got = outputs(side.n);
-        PairKernel(kMostPairRows, side, plan).run(a.data(), packed.data(), got.data());
+        PairKernel(kTrialRows, side, plan).run(a.data(), packed.data(), got.data());
         if (std::memcmp(got.data(), wanted.data(), got.bytes()) == 0) return plan;
     }
     return {};
@@ -85,10 +95,10 @@ PairPlan plan_of(const RightSide& side) {
 
 std::unique_ptr<ProductKernel> make_on_machine(const Product& p) {
     // One row is oneDNN's: the processor's own reading ahead is enough for it.
-    const bool few = p.m > 1 && p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
-                     p.b.layout == WeightLayout::packed && !p.transpose_a && !p.accumulate &&
-                     p.output == DType::float32 && kPairProducts.runs_here();
-    const PairPlan plan = few ? plan_of(p.b) : PairPlan();
+    const bool ours = p.m > 1 && p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
+                      p.b.layout == WeightLayout::packed && !p.transpose_a && !p.accumulate &&
+                      p.output == DType::float32 && kPairProducts.runs_here();
+    const PairPlan plan = ours ? plan_of(p.b) : PairPlan();
     if (plan.columns == 0) return onednn().make(p);
     return std::make_unique<PairKernel>(p.m, p.b, plan);
 }

@@ -1,6 +1,6 @@
-// Our own products of few rows of bfloat16 by weights that pack_tiles packed. The library's kernels do not read ahead: a
-// weight that is in no cache, as each is in a decode step, takes them twice as long. These ask for a part of it while
-// they multiply the one before.
+// Our own products of rows of bfloat16 by weights that pack_tiles packed. The library's kernels do not read ahead: a
+// weight that is in no cache, as each is in a decode step, takes them up to twice as long. These ask for a part of it
+// while they multiply the one before.
 //
 // Bits: a sum of dot_pairs (attention/pairs.h) over the pairs of `chain` numbers of k in order, from 0; such sums are
 // added in order. oneDNN's kernels for AVX512-BF16 do the same, with a chain that depends on k.
@@ -10,18 +10,21 @@
 
 namespace tandem::ops::detail {
 
-inline constexpr std::int64_t kMostPairRows = 16;
+inline constexpr std::int64_t kMostPairRows = 64;
 inline constexpr std::int64_t kPairChain = 128;
 inline constexpr std::int64_t kMostPairColumns = 64;  // of a block of b
 
-// c[rows, n] = a[rows, k] · b[k, n]
+// c[rows, n] = a[rows, k] · b[k, n] + bias[n]
 struct PairProduct {
-    std::int64_t rows, n, k;  // rows: at most kMostPairRows
-    std::int64_t columns;     // of a block of b: a multiple of 16, at most kMostPairColumns
-    std::int64_t chain;       // a multiple of kPairChain
-    const std::uint16_t* a;   // bfloat16
-    const std::uint32_t* b;   // as pack_tiles leaves it
-    float* c;
+    std::int64_t rows, n, k;   // rows: at most kMostPairRows
+    std::int64_t columns;      // of a block of b: a multiple of 16, at most kMostPairColumns
+    std::int64_t chain;        // a multiple of kPairChain
+    const std::uint16_t* a;    // bfloat16
+    const std::uint32_t* b;    // as pack_tiles leaves it
+    const float* bias;         // null: none
+    float* c;                  // null: it goes to rounded_c
+    std::uint16_t* rounded_c;  // bfloat16, rounded as narrow() rounds (rows.h)
+    std::int64_t c_row;        // elements from a row of c to the next
 };
 
 struct PairProducts {

@@ -2,12 +2,21 @@
 //
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
-constexpr std::int64_t kPanelPairs = kPairChain / 2;  // of k: 16 KB of b
-constexpr std::int64_t kGroupRows = 6;                // times 4 vectors: the accumulators that registers hold
-constexpr std::int64_t kPairsAtOnce = 4;              // between two looks ahead
-constexpr std::int64_t kAhead = 32 * 1024;            // bytes from what is multiplied to what is asked for
-constexpr std::int64_t kLine = 64;                    // bytes of memory that come at once
-constexpr std::int64_t kVectors = kMostPairColumns / kFloats;
+constexpr std::int64_t kGroupRows = 6;    // times 4 vectors: the accumulators that registers hold
+constexpr std::int64_t kPairsAtOnce = 4;  // between two looks ahead
+constexpr std::int64_t kLine = 64;        // bytes of memory that come at once
+
+// How b is read. Few rows wait for memory: small panels, each from the nearest cache to all groups of rows, asked for some way
+// ahead. More rows wait for the sums: long panels, which keep them in registers, a block (or a long panel) asked for
+// while the one before is multiplied.
+constexpr std::int64_t kFewRows = 16;
+constexpr std::int64_t kShortPanel = kPairChain;  // numbers of k: at most 16 KB of b
+constexpr std::int64_t kLongPanel = 1024;         // at most 128 KB
+constexpr std::int64_t kShortAhead = 32 * 1024;   // bytes from what is multiplied to what is asked for
+
+std::int64_t smaller(std::int64_t x, std::int64_t y) {
+    return x < y ? x : y;
+}
 
 // Asks for `lines` of memory from there on; returns what follows them.
 TANDEM_LANES const char* look_ahead(const char* at, std::int64_t lines) {
@@ -89,11 +98,11 @@ void add_rows(const Panel& p, std::int64_t rows, const std::uint16_t* a, std::in
 template <unsigned C>
 void add_groups(const Panel& p, std::int64_t rows, const std::uint16_t* a, std::int64_t a_row, float* sums,
                 const char* ahead) {
-    const std::int64_t groups = groups_of(rows);
+    const std::int64_t groups = groups_of(rows), all_lines = p.numbers / 2 * p.columns / kFloats;
     for (std::int64_t group = 0; group < groups; ++group) {
         const std::int64_t from = rows * group / groups, to = rows * (group + 1) / groups;
         add_rows<C>(p, to - from, a + from * a_row, a_row, sums + from * kMostPairColumns,
-                    ahead + group * p.lines * kPanelPairs / kPairsAtOnce * kLine);
+                    ahead + all_lines * group / groups * kLine);
     }
 }
 
@@ -111,35 +120,88 @@ void add_vectors(const Panel& p, std::int64_t vectors, std::int64_t rows, const 
     }
 }
 
-// The chain's sums to c, or added to those of the chains before it.
-TANDEM_LANES void end_chain(const float* sums, std::int64_t count, bool first, float* c) {
-    std::int64_t at = 0;
-    for (; at + kFloats <= count; at += kFloats) {
-        const Floats sum = load_floats(sums + at);
-        store_floats(c + at, first ? sum : load_floats(c + at) + sum);
+// The chain's sums to `totals`, or added to those of the chains before it.
+TANDEM_LANES void end_chain(const float* sums, std::int64_t rows, bool first, float* totals) {
+    for (std::int64_t i = 0; i < rows * kMostPairColumns; i += kFloats) {
+        const Floats sum = load_floats(sums + i);
+        store_floats(totals + i, first ? sum : load_floats(totals + i) + sum);
     }
-    for (; at < count; ++at) c[at] = first ? sums[at] : c[at] + sums[at];
+}
+
+using Halves = std::uint16_t __attribute__((vector_size(32)));
+
+// bfloat16, to nearest even; subnormal numbers stay.
+TANDEM_LANES Halves rounded(const Floats& x) {
+    const Words u = reinterpret_cast<Words>(x);
+    const Words nearest = (u + 0x7fffu + (u >> 16 & 1u)) >> 16, quiet = u >> 16 | 0x40u;
+    return __builtin_convertvector((u & 0x7fffffffu) > 0x7f800000u ? quiet : nearest, Halves);
+}
+
+TANDEM_LANES void store_here(float* to, const Floats& x) {
+    store_floats(to, x);
+}
+TANDEM_LANES void store_here(std::uint16_t* to, const Floats& x) {
+    const Halves halves = rounded(x);
+    __builtin_memcpy(to, &halves, sizeof(halves));
+}
+
+// A tile of c: what the last chain of its sums begins with and what follows it. Null: nothing.
+struct TileEnd {
+    std::int64_t rows, width;  // width: at most kMostPairColumns
+    const float *sums, *totals, *bias;
+};
+
+// Rows of the tile to `to` and every c_row numbers further.
+template <typename Number>
+void finish(const TileEnd& tile, Number* to, std::int64_t c_row) {
+    const float *const totals = tile.totals, *const bias = tile.bias;
+    const std::int64_t width = tile.width, whole = width / kFloats * kFloats;
+    Floats last{};
+    if (bias != nullptr)
+        __builtin_memcpy(&last, bias + whole, static_cast<std::size_t>(width - whole) * sizeof(float));
+    for (std::int64_t i = 0; i < tile.rows; ++i, to += c_row) {
+        const float* const sums = tile.sums + i * kMostPairColumns;
+        const auto end_at = [&](std::int64_t j, const Floats& more) {
+            Floats sum = load_floats(sums + j);
+            if (totals != nullptr) sum = load_floats(totals + i * kMostPairColumns + j) + sum;
+            return bias != nullptr ? sum + more : sum;
+        };
+        for (std::int64_t j = 0; j < whole; j += kFloats)
+            store_here(to + j, end_at(j, bias != nullptr ? load_floats(bias + j) : Floats{}));
+        if (whole == width) continue;
+        Number rest[kFloats];
+        store_here(rest, end_at(whole, last));
+        __builtin_memcpy(to + whole, rest, static_cast<std::size_t>(width - whole) * sizeof(Number));
+    }
 }
 
 void multiply(const PairProduct& p) {
-    alignas(64) float sums[kMostPairRows * kMostPairColumns];
+    alignas(64) float sums[kMostPairRows * kMostPairColumns], totals[kMostPairRows * kMostPairColumns];
     const std::int64_t padded_pairs = (p.k + 31) / 32 * 16;
     const char* const end =
         reinterpret_cast<const char*>(p.b + (p.n + p.columns - 1) / p.columns * p.columns * padded_pairs);
     const std::int64_t groups = groups_of(p.rows);
-    const std::int64_t lines = (kPairsAtOnce * kVectors + groups - 1) / groups;
+    const std::int64_t lines = (kPairsAtOnce * p.columns / kFloats + groups - 1) / groups;
+    const bool few = p.rows <= kFewRows;
+    const std::int64_t distance = few ? kShortAhead : smaller(kLongPanel / 2, padded_pairs) * p.columns * 4;
     for (std::int64_t column = 0; column < p.n; column += p.columns) {
-        const std::int64_t width = p.n - column < p.columns ? p.n - column : p.columns;
+        const std::int64_t width = smaller(p.n - column, p.columns);
         const std::uint32_t* const block = p.b + column * padded_pairs;
-        for (std::int64_t k = 0; k < p.k; k += 2 * kPanelPairs) {
-            const std::int64_t numbers = p.k - k < 2 * kPanelPairs ? p.k - k : 2 * kPanelPairs;
+        std::int64_t numbers = 0;
+        for (std::int64_t k = 0; k < p.k; k += numbers) {
+            numbers = smaller(few ? kShortPanel : kLongPanel, smaller(p.k - k, p.chain - k % p.chain));
             const std::uint32_t* const b = block + k / 2 * p.columns;
-            const char* const ahead = reinterpret_cast<const char*>(b) + kAhead;
+            const char* const ahead = reinterpret_cast<const char*>(b) + distance;
             const Panel panel{numbers, b, p.columns, k % p.chain == 0, ahead < end ? lines : 0};
             add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, p.a + k, p.k, sums, ahead);
-            if ((k + numbers) % p.chain != 0 && k + numbers < p.k) continue;
-            for (std::int64_t i = 0; i < p.rows; ++i)
-                end_chain(sums + i * kMostPairColumns, width, k < p.chain, p.c + i * p.n + column);
+            if (k + numbers == p.k) {
+                const TileEnd tile{p.rows, width, sums, k < p.chain ? nullptr : totals,
+                                   p.bias == nullptr ? nullptr : p.bias + column};
+                p.c != nullptr ? finish(tile, p.c + column, p.c_row)
+                               : finish(tile, p.rounded_c + column, p.c_row);
+            } else if ((k + numbers) % p.chain == 0) {
+                end_chain(sums, p.rows, k < p.chain, totals);
+            }
         }
     }
 }

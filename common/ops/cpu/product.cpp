@@ -108,6 +108,8 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
         const std::int64_t row = piece.first_row + block.begin;
         if (block.rows != kernel_rows) kernel = &row_blocks.kernel(block.rows);
         kernel_rows = block.rows;
+        const Destination to{p.c + bytes_of(row * p.n + first, p.output), p.n, p.output, bias};
+        if (!p.accumulate && kernel->run_to(block.used, p.a + bytes_of(row * p.k, p.input), b, to)) continue;
         const std::byte* const a = left_side(p, piece.first_row, block);
         if (in_place && block.used == block.rows) {
             kernel->run(a, b, p.c + bytes_of(row * p.n, p.output));

@@ -37,11 +37,24 @@ struct Product {
     auto operator<=>(const Product&) const = default;
 };
 
+// Where rows of a product end up.
+struct Destination {
+    std::byte* c;
+    std::int64_t stride;  // elements from a row of c to the next
+    DType dtype;          // of c: float32, or bfloat16, rounded as narrow() rounds (rows.h)
+    const float* bias;    // [n], added before c is rounded; null: none
+};
+
 // Made for one product; for one thread at a time.
 class ProductKernel {
   public:
     virtual ~ProductKernel() = default;
     virtual void run(const std::byte* a, const std::byte* b, std::byte* c) = 0;
+    // The first `rows` rows of c, where they belong. False, with nothing done, by kernels that only `run`.
+    virtual bool run_to(std::int64_t /*rows*/, const std::byte* /*a*/, const std::byte* /*b*/,
+                        const Destination& /*to*/) {
+        return false;
+    }
 };
 
 struct ProductLibrary {
@@ -59,7 +72,7 @@ const ProductLibrary& onednn();
 // elsewhere.
 std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k);
 
-// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for 2 to 16 rows of bfloat16 and a
+// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for 2 to 64 rows of bfloat16 and a
 // packed side where oneDNN multiplies it by AVX512-BF16, too, and a trial at the first use of the side has the same
 // bits. So neither TANDEM_INSTRUCTIONS nor which of the two multiplies changes a row.
 const ProductLibrary& machine_products();

@@ -1,4 +1,4 @@
-// Our products of few rows of bfloat16 by a packed side: plain C++ against fp64, the instructions against plain C++,
+// Our products of rows of bfloat16 by a packed side: plain C++ against fp64, the instructions against plain C++,
 // and oneDNN against both, bit for bit.
 #include "common/ops/cpu/pair_products.h"
 
@@ -96,7 +96,10 @@ std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::
                           .chain = chain,
                           .a = s.a.data() + row * s.k,
                           .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
-                          .c = c.data() + row * s.n});
+                          .bias = nullptr,
+                          .c = c.data() + row * s.n,
+                          .rounded_c = nullptr,
+                          .c_row = s.n});
     EXPECT_EQ(c.back(), 7.0f) << "writes past the last row";
     c.pop_back();
     return c;
@@ -120,7 +123,9 @@ TEST(PairProducts, AgainstFp64) {
                                          {5, 70, 33},
                                          {7, 64, 64},
                                          {16, 130, 290},
-                                         {11, 47, 129}}) {
+                                         {11, 47, 129},
+                                         {17, 130, 290},
+                                         {64, 70, 1100}}) {
             const Sides s = draw_sides(generator, rows, n, k, Values::normal);
             const std::vector<float> c = multiplied(kPairProductsEmulated, s, columns);
             for (std::int64_t i = 0; i < rows; ++i) {
@@ -162,7 +167,8 @@ TEST(PairProducts, OfThisMachineAreThoseOfPlainCpp) {
     std::mt19937 generator(3);
     for (const Values kind : kEveryKind) {
         for (const std::int64_t columns : {16, 32, 48, 64}) {
-            for (std::int64_t rows = 1; rows <= 17; ++rows) {
+            for (const std::int64_t rows :
+                 {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 25, 33, 64, 65}) {
                 const auto n = static_cast<std::int64_t>(1 + generator() % 150),
                            k = static_cast<std::int64_t>(1 + generator() % 300);
                 const Sides s = draw_sides(generator, rows, n, k, kind);
@@ -171,6 +177,69 @@ TEST(PairProducts, OfThisMachineAreThoseOfPlainCpp) {
                             fmt::format("kind {}, {} rows, n {}, k {}, blocks of {}", static_cast<int>(kind),
                                         rows, n, k, columns));
                 if (HasFatalFailure()) return;
+            }
+        }
+    }
+}
+
+// Whatever the panels: those of few rows are shorter than those of many, and both than the chain.
+TEST(PairProducts, ARowIsTheSameAmongFewAndMany) {
+    std::mt19937 generator(5);
+    for (const std::int64_t chain : {128, 384, 1024, 1536, 1 << 30}) {
+        for (const std::int64_t k : {100, 1024, 1091, 2176}) {
+            const Sides many = draw_sides(generator, 40, 20, k, Values::cancelling);
+            Sides few = many;
+            few.rows = 7;
+            few.a.resize(static_cast<std::size_t>(few.rows * k));
+            std::vector<float> wanted = multiplied(kPairProductsEmulated, many, 16, chain);
+            wanted.resize(static_cast<std::size_t>(few.rows * few.n));
+            expect_same(multiplied(kPairProductsEmulated, few, 16, chain), wanted,
+                        fmt::format("k {}, chains of {}", k, chain));
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+// Rows further apart than they are long, with a bias, in both dtypes: the plain sums, then what they become one by one.
+TEST(PairProducts, EndWhereTheyAreSent) {
+    std::mt19937 generator(6);
+    for (const PairProducts& kernels : {kPairProductsEmulated, kPairProducts}) {
+        if (kernels.runs_here != nullptr && !kernels.runs_here()) continue;
+        for (const Values kind : kEveryKind) {
+            for (const auto& [rows, n, k] :
+                 {std::array<std::int64_t, 3>{3, 70, 33}, {17, 7, 300}, {64, 129, 640}}) {
+                const Sides s = draw_sides(generator, rows, n, k, kind);
+                const std::vector<float> sums = multiplied(kernels, s, 64, 512);
+                const Lines packed = packed_in_blocks(s, 64);
+                std::vector<float> bias(static_cast<std::size_t>(n));
+                for (float& x : bias) x = std::normal_distribution<float>()(generator);
+                const std::int64_t c_row = n + 5;
+                std::vector<float> wide(static_cast<std::size_t>(rows * c_row), 7.0f), wanted = wide;
+                Halves rounded(wide.size(), 0x40e0), wanted_rounded = rounded;
+                PairProduct product{.rows = rows,
+                                    .n = n,
+                                    .k = k,
+                                    .columns = 64,
+                                    .chain = 512,
+                                    .a = s.a.data(),
+                                    .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
+                                    .bias = bias.data(),
+                                    .c = wide.data(),
+                                    .rounded_c = nullptr,
+                                    .c_row = c_row};
+                kernels.multiply(product);
+                product.bias = nullptr;
+                product.c = nullptr;
+                product.rounded_c = rounded.data();
+                kernels.multiply(product);
+                for (std::int64_t i = 0; i < rows * n; ++i) {
+                    const auto from = static_cast<std::size_t>(i),
+                               to = static_cast<std::size_t>(i / n * c_row + i % n);
+                    wanted[to] = sums[from] + bias[static_cast<std::size_t>(i % n)];
+                    wanted_rounded[to] = ops::shared::bfloat16_bits(sums[from]);
+                }
+                expect_same(wide, wanted, fmt::format("{} rows, n {}", rows, n));
+                EXPECT_EQ(rounded, wanted_rounded) << rows << " rows, n " << n;
             }
         }
     }
@@ -220,12 +289,12 @@ TEST_P(BesideOneDnn, BitsAreTheSame) {
     }
 }
 
-// A side whose sums are one chain in any version of oneDNN: ours multiply 2 to 16 rows of it.
+// A side whose sums are one chain in any version of oneDNN: ours multiply 2 to 64 rows of it.
 TEST(PairProducts, HaveTheirPlace) {
     if (!kPairProducts.runs_here() || onednn_pair_columns(64, 64) == 0)
         GTEST_SKIP() << "oneDNN has no products by AVX512-BF16 here";
     const RightSide side{64, 64, DType::bfloat16, WeightLayout::packed};
-    for (const std::int64_t rows : {1, 2, 16, 64}) {
+    for (const std::int64_t rows : {1, 2, 16, 64, 65}) {
         const Product product{rows, false, side, false, DType::float32, 1};
         const std::unique_ptr<ProductKernel> library = onednn().make(product);
         const std::unique_ptr<ProductKernel> chosen = machine_products().make(product);
