@@ -2,6 +2,8 @@
 // and way to keep what it will need again, and so compute the same.
 #pragma once
 
+#include <array>
+
 #include "common/model/parameters.h"
 #include "common/tensor/tensor.h"
 
@@ -22,6 +24,20 @@ Tensor run_layer(Steps&& steps, const Tensor& x) {
     return steps.added(x1, steps.mlp(steps.normed(Role::post_norm, x1)));
 }
 
+// Several projections of x: in one call of steps that offer
+//   std::array<Tensor, N> projected(const std::array<Role, N>& projections, const Tensor& x)
+// and one after the other by those that do not.
+template <typename Steps, std::size_t N>
+std::array<Tensor, N> run_projections(Steps& steps, const std::array<Role, N>& roles, const Tensor& x) {
+    if constexpr (requires { steps.projected(roles, x); }) {
+        return steps.projected(roles, x);
+    } else {
+        std::array<Tensor, N> result;
+        for (std::size_t i = 0; i < N; ++i) result[i] = steps.projected(roles[i], x);
+        return result;
+    }
+}
+
 // Grouped-query attention with RoPE: h [rows, hidden] -> [rows, hidden]. Steps:
 //   Tensor projected(Role projection, const Tensor& x)        // with its bias; q, k, v: [rows, heads, head_dim]
 //   bool norms_heads(), Tensor head_normed(Role norm, const Tensor& heads)
@@ -29,9 +45,7 @@ Tensor run_layer(Steps&& steps, const Tensor& x) {
 //   Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v)   // like q
 template <typename Steps>
 Tensor run_attention(Steps&& steps, const Tensor& h) {
-    Tensor q = steps.projected(Role::q, h);
-    Tensor k = steps.projected(Role::k, h);
-    const Tensor v = steps.projected(Role::v, h);
+    auto [q, k, v] = run_projections(steps, std::array{Role::q, Role::k, Role::v}, h);
     if (steps.norms_heads()) {
         q = steps.head_normed(Role::q_norm, q);
         k = steps.head_normed(Role::k_norm, k);
@@ -44,8 +58,7 @@ Tensor run_attention(Steps&& steps, const Tensor& h) {
 // down(silu(gate(h)) * up(h)). Steps: projected, and Tensor activated(const Tensor& gate, const Tensor& up)
 template <typename Steps>
 Tensor run_mlp(Steps&& steps, const Tensor& h) {
-    const Tensor gate = steps.projected(Role::gate, h);
-    const Tensor up = steps.projected(Role::up, h);
+    const auto [gate, up] = run_projections(steps, std::array{Role::gate, Role::up}, h);
     return steps.projected(Role::down, steps.activated(gate, up));
 }
 

@@ -2,6 +2,7 @@
 #include "common/ops/matmul.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/ops/check.h"
 #include "common/ops/cpu/packed_products.h"
@@ -50,9 +51,22 @@ void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor&
 }
 
 void linear(Stream& stream, const Tensor& x, const PackedWeight& weight, const Tensor& bias, Tensor y) {
-    if (weight.packed().bytes == 0) return linear(stream, x, weight.weight(), bias, std::move(y));
-    check_product("linear", x, false, weight.weight(), true, bias, y);
-    cpu::linear_packed(stream, x, weight.weight(), weight.packed(), bias, std::move(y));
+    const Projection one{&weight, bias, std::move(y)};
+    linear(stream, x, std::span(&one, 1));
+}
+
+void linear(Stream& stream, const Tensor& x, std::span<const Projection> projections) {
+    std::vector<cpu::PackedProjection> packed;
+    for (const Projection& p : projections) {
+        const PackedWeight& w = *p.weight;
+        if (w.packed().bytes == 0) {
+            linear(stream, x, w.weight(), p.bias, p.y);
+            continue;
+        }
+        check_product("linear", x, false, w.weight(), true, p.bias, p.y);
+        packed.push_back({w.weight(), w.packed(), p.bias, p.y});
+    }
+    if (!packed.empty()) cpu::linear_packed(stream, x, std::move(packed));
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,

@@ -3,6 +3,7 @@
 // bit for bit.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "common/device/memory.h"
@@ -36,5 +37,13 @@ class PackedWeight {
 // y[tokens, out] = x[tokens, in] · weight^T [+ bias], as ops::linear of weight.weight(). The copy must live
 // until the stream is past it.
 void linear(Stream& stream, const Tensor& x, const PackedWeight& weight, const Tensor& bias, Tensor y);
+
+// Several of one x, each with the result of a call of its own; on the CPU its threads share them all at once.
+struct Projection {
+    const PackedWeight* weight;  // like its copy, it must live until the stream is past the call
+    Tensor bias;                 // undefined: none
+    Tensor y;                    // apart from the others'
+};
+void linear(Stream& stream, const Tensor& x, std::span<const Projection> projections);
 
 }  // namespace tandem::ops

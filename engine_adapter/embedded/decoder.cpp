@@ -1,5 +1,6 @@
 #include "engine_adapter/embedded/decoder.h"
 
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -74,6 +75,19 @@ class Decoder::Steps {
         if (parts.size() > 1) return summed(parts, flat(x), d_.weights_.layer(layer_).bias(role), y);
         ops::linear(d_.stream_, flat(x), parts[0].weight, d_.weights_.layer(layer_).bias(role), flat(y));
         return y;
+    }
+    // Of roles whose weights are whole.
+    template <std::size_t N>
+    std::array<Tensor, N> projected(const std::array<Role, N>& roles, const Tensor& x) {
+        std::array<Tensor, N> result;
+        std::array<ops::Projection, N> projections;
+        for (std::size_t i = 0; i < N; ++i) {
+            result[i] = target_of(roles[i]);
+            projections[i] = {&d_.packed_.layer(layer_)[roles[i]][0].weight,
+                              d_.weights_.layer(layer_).bias(roles[i]), flat(result[i])};
+        }
+        ops::linear(d_.stream_, flat(x), projections);
+        return result;
     }
     bool norms_heads() const { return d_.config_.qk_norm; }
     Tensor head_normed(Role role, const Tensor& heads) {

@@ -39,7 +39,8 @@ class PairKernel : public ProductKernel {
                                 .bias = to.bias,
                                 .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
                                 .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
-                                .c_row = to.stride});
+                                .c_row = to.stride,
+                                .next = reinterpret_cast<const char*>(to.next)});
         return true;
     }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -100,28 +101,33 @@ void fill_rows(const Tensor& bias, const Tensor& c) {
     }
 }
 
+PlainProduct product_of(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+                        const Tensor& bias, const Tensor& c, bool accumulate,
+                        const std::byte* packed_b = nullptr) {
+    return {.m = transpose_a ? a.dim(1) : a.dim(0),
+            .n = transpose_b ? b.dim(0) : b.dim(1),
+            .k = transpose_a ? a.dim(0) : a.dim(1),
+            .input = a.dtype(),
+            .output = c.dtype(),
+            .a = a.raw(),
+            .b = b.raw(),
+            .layout = transpose_b ? WeightLayout::columns : WeightLayout::rows,
+            .packed = packed_b,
+            .bias = bias.defined() ? bias.raw() : nullptr,
+            .c = c.raw(),
+            .accumulate = accumulate,
+            .threads = compute_threads()};
+}
+
 void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
-             const Tensor& bias, const Tensor& c, bool accumulate, const std::byte* packed_b = nullptr) {
-    const PlainProduct problem{.m = transpose_a ? a.dim(1) : a.dim(0),
-                               .n = transpose_b ? b.dim(0) : b.dim(1),
-                               .k = transpose_a ? a.dim(0) : a.dim(1),
-                               .input = a.dtype(),
-                               .output = c.dtype(),
-                               .a = a.raw(),
-                               .b = b.raw(),
-                               .layout = transpose_b ? WeightLayout::columns : WeightLayout::rows,
-                               .packed = packed_b,
-                               .bias = bias.defined() ? bias.raw() : nullptr,
-                               .c = c.raw(),
-                               .accumulate = accumulate,
-                               .threads = 1};
-    stream.enqueue([p = problem, transpose_a, a, b, bias, c]() mutable {
+             const Tensor& bias, const Tensor& c, bool accumulate) {
+    stream.enqueue([transpose_a, a, b, transpose_b, bias, c, accumulate] {
+        const PlainProduct p = product_of(a, transpose_a, b, transpose_b, bias, c, accumulate);
         if (p.m == 0 || p.n == 0) return;
         if (p.k == 0) {
             if (!p.accumulate) fill_rows(bias, c);
             return;
         }
-        p.threads = compute_threads();
         if (!run(p, transpose_a)) run_widened(p, transpose_a, a, b, bias, c);
     });
 }
@@ -147,9 +153,15 @@ void linear(Stream& stream, const Tensor& x, const Tensor& weight, const Tensor&
     product(stream, x, false, weight, true, bias, y, false);
 }
 
-void linear_packed(Stream& stream, const Tensor& x, const Tensor& weight, Span packed, const Tensor& bias,
-                   Tensor y) {
-    product(stream, x, false, weight, true, bias, y, false, packed.data);
+void linear_packed(Stream& stream, const Tensor& x, std::vector<PackedProjection> projections) {
+    stream.enqueue([x, projections = std::move(projections)] {
+        if (x.dim(0) == 0) return;
+        std::vector<PlainProduct> products;
+        for (const PackedProjection& p : projections)
+            products.push_back(product_of(x, false, p.weight, true, p.bias, p.y, false, p.packed.data));
+        const bool done = detail::multiply(detail::machine_products(), products);
+        require(done, "no products of packed {} on this machine", dtype_name(x.dtype()));
+    });
 }
 
 void linear_backward_input(Stream& stream, const Tensor& dy, const Tensor& weight, Tensor dx,

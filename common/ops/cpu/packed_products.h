@@ -2,6 +2,8 @@
 // PackedWeight.
 #pragma once
 
+#include <vector>
+
 #include "common/device/memory.h"
 #include "common/device/stream.h"
 #include "common/tensor/tensor.h"
@@ -14,7 +16,13 @@ std::size_t packed_bytes(const Tensor& weight);
 void pack(const Tensor& weight, std::byte* to);
 
 // linear with a copy that pack made, which must live until the stream is past it.
-void linear_packed(Stream& stream, const Tensor& x, const Tensor& weight, Span packed, const Tensor& bias,
-                   Tensor y);
+struct PackedProjection {
+    Tensor weight;
+    Span packed;
+    Tensor bias;  // undefined: none
+    Tensor y;
+};
+// All of one x, side by side.
+void linear_packed(Stream& stream, const Tensor& x, std::vector<PackedProjection> projections);
 
 }  // namespace tandem::ops::cpu

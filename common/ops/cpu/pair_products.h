@@ -16,15 +16,16 @@ inline constexpr std::int64_t kMostPairColumns = 64;  // of a block of b
 
 // c[rows, n] = a[rows, k] · b[k, n] + bias[n]
 struct PairProduct {
-    std::int64_t rows, n, k;   // rows: at most kMostPairRows
-    std::int64_t columns;      // of a block of b: a multiple of 16, at most kMostPairColumns
-    std::int64_t chain;        // a multiple of kPairChain
-    const std::uint16_t* a;    // bfloat16
-    const std::uint32_t* b;    // as pack_tiles leaves it
-    const float* bias;         // null: none
-    float* c;                  // null: it goes to rounded_c
-    std::uint16_t* rounded_c;  // bfloat16, rounded as narrow() rounds (rows.h)
-    std::int64_t c_row;        // elements from a row of c to the next
+    std::int64_t rows, n, k;     // rows: at most kMostPairRows
+    std::int64_t columns;        // of a block of b: a multiple of 16, at most kMostPairColumns
+    std::int64_t chain;          // a multiple of kPairChain
+    const std::uint16_t* a;      // bfloat16
+    const std::uint32_t* b;      // as pack_tiles leaves it
+    const float* bias;           // null: none
+    float* c;                    // null: it goes to rounded_c
+    std::uint16_t* rounded_c;    // bfloat16, rounded as narrow() rounds (rows.h)
+    std::int64_t c_row;          // elements from a row of c to the next
+    const char* next = nullptr;  // asked for at the end: what is probably multiplied next
 };
 
 struct PairProducts {

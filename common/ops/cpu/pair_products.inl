@@ -6,9 +6,9 @@ constexpr std::int64_t kGroupRows = 6;    // times 4 vectors: the accumulators t
 constexpr std::int64_t kPairsAtOnce = 4;  // between two looks ahead
 constexpr std::int64_t kLine = 64;        // bytes of memory that come at once
 
-// How b is read. Few rows wait for memory: small panels, each from the nearest cache to all groups of rows, asked for some way
-// ahead. More rows wait for the sums: long panels, which keep them in registers, a block (or a long panel) asked for
-// while the one before is multiplied.
+// How b is read. Few rows wait for memory: small panels, each from the nearest cache to all groups of rows, asked for
+// some way ahead. More rows wait for the sums: long panels, which keep them in registers, a block (or a long panel)
+// asked for while the one before is multiplied.
 constexpr std::int64_t kFewRows = 16;
 constexpr std::int64_t kShortPanel = kPairChain;  // numbers of k: at most 16 KB of b
 constexpr std::int64_t kLongPanel = 1024;         // at most 128 KB
@@ -191,8 +191,11 @@ void multiply(const PairProduct& p) {
         for (std::int64_t k = 0; k < p.k; k += numbers) {
             numbers = smaller(few ? kShortPanel : kLongPanel, smaller(p.k - k, p.chain - k % p.chain));
             const std::uint32_t* const b = block + k / 2 * p.columns;
-            const char* const ahead = reinterpret_cast<const char*>(b) + distance;
-            const Panel panel{numbers, b, p.columns, k % p.chain == 0, ahead < end ? lines : 0};
+            const char* ahead = reinterpret_cast<const char*>(b) + distance;
+            const bool beyond = ahead >= end;
+            if (beyond && p.next != nullptr) ahead = p.next + (ahead - end);
+            const Panel panel{numbers, b, p.columns, k % p.chain == 0,
+                              !beyond || p.next != nullptr ? lines : 0};
             add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, p.a + k, p.k, sums, ahead);
             if (k + numbers == p.k) {
                 const TileEnd tile{p.rows, width, sums, k < p.chain ? nullptr : totals,

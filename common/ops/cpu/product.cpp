@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "common/ops/cpu/lines.h"
@@ -27,9 +28,19 @@ Scratch& scratch() {
     return instance;
 }
 
-// Some rows of one chunk of columns.
+// Some rows of one chunk of a product's columns.
 struct Piece {
+    const PlainProduct* product;
+    const ProductPlan* plan;
     std::int64_t chunk, first_row, rows;
+
+    std::int64_t work_per_row() const { return plan->columns(chunk) * plan->k; }
+    // The chunk of the packed right-hand side; null without one.
+    const std::byte* packed() const {
+        return product->packed == nullptr
+                   ? nullptr
+                   : product->packed + static_cast<std::size_t>(chunk) * plan->packed_bytes;
+    }
 };
 
 // The block's rows of a; a last block is padded with zero rows in the thread's memory.
@@ -81,20 +92,24 @@ const float* bias_of(const PlainProduct& p, std::int64_t first, std::int64_t cou
     return to;
 }
 
-const std::byte* right_side(const ProductLibrary& library, const ProductPlan& plan, const PlainProduct& p,
-                            std::int64_t chunk) {
+const std::byte* right_side(const ProductLibrary& library, const Piece& piece) {
+    const ProductPlan& plan = *piece.plan;
+    const PlainProduct& p = *piece.product;
+    const std::int64_t chunk = piece.chunk;
     if (plan.packed_bytes == 0) return p.b + plan.offset(chunk);
-    if (p.packed != nullptr) return p.packed + static_cast<std::size_t>(chunk) * plan.packed_bytes;
+    if (piece.packed() != nullptr) return piece.packed();
     scratch().chunk.reserve(plan.packed_bytes);
     plan.pack(library, chunk, p.b, scratch().chunk.data());
     return scratch().chunk.data();
 }
 
-void run_piece(const ProductLibrary& library, const ProductPlan& plan, const PlainProduct& p,
-               const Piece& piece) {
+// `next`: a piece that this thread may do next, or null.
+void run_piece(const ProductLibrary& library, const Piece& piece, const Piece* next) {
+    const PlainProduct& p = *piece.product;
+    const ProductPlan& plan = *piece.plan;
     const std::int64_t first = plan.begin(piece.chunk), count = plan.columns(piece.chunk);
     RowBlocks& row_blocks = plan.blocks(piece.chunk);
-    const std::byte* const b = right_side(library, plan, p, piece.chunk);
+    const std::byte* const b = right_side(library, piece);
     const float* const bias = bias_of(p, first, count);
     Scratch& own = scratch();
     own.sums.reserve(bytes_of(RowBlocks::kSizes.front() * count, DType::float32));
@@ -108,7 +123,9 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
         const std::int64_t row = piece.first_row + block.begin;
         if (block.rows != kernel_rows) kernel = &row_blocks.kernel(block.rows);
         kernel_rows = block.rows;
-        const Destination to{p.c + bytes_of(row * p.n + first, p.output), p.n, p.output, bias};
+        const bool last = block.begin + block.used == piece.rows;
+        const Destination to{p.c + bytes_of(row * p.n + first, p.output), p.n, p.output, bias,
+                             last && next != nullptr ? next->packed() : nullptr};
         if (!p.accumulate && kernel->run_to(block.used, p.a + bytes_of(row * p.k, p.input), b, to)) continue;
         const std::byte* const a = left_side(p, piece.first_row, block);
         if (in_place && block.used == block.rows) {
@@ -121,21 +138,24 @@ void run_piece(const ProductLibrary& library, const ProductPlan& plan, const Pla
     }
 }
 
-// Chunks as whole as the threads allow: those of a last round, too few for all threads, are cut by rows, too.
-// Whoever has a part of a chunk reads and packs all of it.
-std::vector<Piece> cut_pieces(const ProductPlan& plan, const PlainProduct& p) {
-    const std::int64_t whole = plan.chunks - plan.chunks % p.threads;
+// Chunks as whole as the threads allow, the largest first: those of a last round, too few for all threads, are cut by
+// rows, too. Whoever has a part of a chunk reads and packs all of it.
+std::vector<Piece> cut_pieces(std::vector<Piece> chunks, std::int64_t m, int threads) {
+    std::stable_sort(chunks.begin(), chunks.end(),
+                     [](const Piece& x, const Piece& y) { return x.work_per_row() > y.work_per_row(); });
+    const std::size_t whole = chunks.size() - chunks.size() % static_cast<std::size_t>(threads);
     const std::int64_t block =
-        p.m >= RowBlocks::kSizes[0] * p.threads ? RowBlocks::kSizes[0] : RowBlocks::kSizes[1];
-    const std::int64_t blocks = (p.m + block - 1) / block;
-    const std::int64_t groups = std::min<std::int64_t>(blocks, p.threads);
-    std::vector<Piece> pieces;
-    for (std::int64_t chunk = 0; chunk < whole; ++chunk) pieces.push_back({chunk, 0, p.m});
-    for (std::int64_t chunk = whole; chunk < plan.chunks; ++chunk) {
+        m >= RowBlocks::kSizes[0] * threads ? RowBlocks::kSizes[0] : RowBlocks::kSizes[1];
+    const std::int64_t blocks = (m + block - 1) / block;
+    const std::int64_t groups = std::min<std::int64_t>(blocks, threads);
+    std::vector<Piece> pieces(chunks.begin(), chunks.begin() + static_cast<std::ptrdiff_t>(whole));
+    for (std::size_t i = whole; i < chunks.size(); ++i) {
         for (std::int64_t group = 0; group < groups; ++group) {
             const std::int64_t begin = blocks * group / groups * block;
-            const std::int64_t end = std::min(p.m, blocks * (group + 1) / groups * block);
-            pieces.push_back({chunk, begin, end - begin});
+            const std::int64_t end = std::min(m, blocks * (group + 1) / groups * block);
+            pieces.push_back(chunks[i]);
+            pieces.back().first_row = begin;
+            pieces.back().rows = end - begin;
         }
     }
     return pieces;
@@ -143,12 +163,20 @@ std::vector<Piece> cut_pieces(const ProductPlan& plan, const PlainProduct& p) {
 
 }  // namespace
 
-bool multiply(const ProductLibrary& library, const PlainProduct& p) {
-    const ProductPlan& plan = product_plan(library, p.n, p.k, p.input, p.layout);
-    if (!plan.supported()) return false;
-    const std::vector<Piece> pieces = cut_pieces(plan, p);
-    parallel_for(static_cast<std::int64_t>(pieces.size()), p.threads, [&](std::int64_t item) {
-        run_piece(library, plan, p, pieces[static_cast<std::size_t>(item)]);
+bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products) {
+    std::vector<Piece> chunks;
+    for (const PlainProduct& p : products) {
+        const ProductPlan& plan = product_plan(library, p.n, p.k, p.input, p.layout);
+        if (!plan.supported()) return false;
+        for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk)
+            chunks.push_back({&p, &plan, chunk, 0, p.m});
+    }
+    if (chunks.empty()) return true;
+    const int threads = products.front().threads;
+    const std::vector<Piece> pieces = cut_pieces(std::move(chunks), products.front().m, threads);
+    parallel_for(static_cast<std::int64_t>(pieces.size()), threads, [&](std::int64_t item) {
+        const auto index = static_cast<std::size_t>(item), next = index + static_cast<std::size_t>(threads);
+        run_piece(library, pieces[index], next < pieces.size() ? &pieces[next] : nullptr);
     });
     return true;
 }

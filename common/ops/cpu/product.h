@@ -3,6 +3,8 @@
 // on one thread. Neither the threads that share the pieces nor whether b was packed before changes a bit.
 #pragma once
 
+#include <span>
+
 #include "common/ops/cpu/product_library.h"
 
 namespace tandem::ops::detail {
@@ -21,8 +23,12 @@ struct PlainProduct {
     int threads;
 };
 
-// Returns false, with c untouched, if the library has no kernels for the dtype.
-bool multiply(const ProductLibrary& library, const PlainProduct& product);
+// Products of the same m, input and threads, side by side in one parallel section: each as it would be alone.
+// Returns false, with every c untouched, if the library has no kernels for the dtype.
+bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products);
+inline bool multiply(const ProductLibrary& library, const PlainProduct& product) {
+    return multiply(library, std::span(&product, 1));
+}
 
 // Packed size of a weight stored as [n, k]; 0 if it is read as it is.
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);

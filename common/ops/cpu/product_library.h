@@ -43,6 +43,9 @@ struct Destination {
     std::int64_t stride;  // elements from a row of c to the next
     DType dtype;          // of c: float32, or bfloat16, rounded as narrow() rounds (rows.h)
     const float* bias;    // [n], added before c is rounded; null: none
+    // The right-hand side that this thread probably multiplies by next: where it begins, so that it can be asked
+    // for; null: not known.
+    const std::byte* next = nullptr;
 };
 
 // Made for one product; for one thread at a time.

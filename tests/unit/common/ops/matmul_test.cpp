@@ -8,6 +8,8 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "common/ops/packed_weight.h"
 #include "tests/unit/common/ops/oracle.h"
@@ -269,6 +271,45 @@ TEST(Matmul, PiecesOfAnyNumberOfThreadsAreTheWhole) {
             }
         }
     }
+}
+
+// Among them one without a copy, one alone with a bias, and one of nothing.
+TEST(Matmul, SeveralOfOneXAreEachItsOwn) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(10);
+    constexpr std::int64_t kRows = 70, k = 576;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Tensor x = random_tensor(generator, {kRows, k}, dtype);
+        std::vector<ops::PackedWeight> weights(6);
+        std::vector<Tensor> biases(weights.size());
+        std::size_t next = 0;
+        for (const std::int64_t n : {100, 576, 192, 40, 0, 192}) {
+            const Tensor weight = random_tensor(generator, {n, k}, dtype);
+            next == 2 ? weights[next].point(weight) : weights[next].pack(weight, "test");
+            if (next == 1) biases[next] = random_tensor(generator, {n}, dtype);
+            ++next;
+        }
+        for (const int threads : {1, 2, 3, 7}) {
+            ops::set_compute_threads(threads);
+            for (const std::int64_t m : {0, 1, 16, 40, 64, 70}) {
+                std::vector<ops::Projection> projections;
+                for (std::size_t i = 0; i < weights.size(); ++i)
+                    projections.push_back(
+                        {&weights[i], biases[i], zeros({m, weights[i].weight().dim(0)}, dtype)});
+                ops::linear(stream, x.rows(0, m), projections);
+                for (const ops::Projection& one : projections) {
+                    const Tensor wanted = zeros(one.y.shape(), dtype);
+                    ops::linear(stream, x.rows(0, m), one.weight->weight(), one.bias, wanted);
+                    testing::expect_same_bits(one.y, wanted, "beside others");
+                }
+            }
+            ops::set_compute_threads(1);
+        }
+        const ops::Projection wrong[] = {{&weights[0], {}, zeros({kRows, 100}, dtype)},
+                                         {&weights[1], {}, zeros({kRows, 100}, dtype)}};
+        EXPECT_THROW(ops::linear(stream, x, wrong), InvalidArgument);
+    }
+    ops::linear(stream, zeros({3, 4}), std::span<const ops::Projection>());
 }
 
 TEST(Matmul, PackedWeightIsOfTheTimeOfPacking) {
