@@ -119,7 +119,7 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     stream.enqueue([in = Steps{q, k_cache, v_cache, out, block_tables, lengths, shape, scale}] {
         if (!detail::multiplies_pairs(in.q)) {
             decode_steps<detail::FloatTiles>(in);
-        } else if (detail::has_pair_rows()) {
+        } else if (detail::takes_pair_rows(in.shape)) {
             decode_steps<detail::PairRowTiles>(in);
         } else {
             decode_steps<detail::PairTiles>(in);

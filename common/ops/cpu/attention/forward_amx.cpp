@@ -10,8 +10,7 @@ namespace {
 
 }  // namespace
 
-const ForwardPairs kForwardAmx{runs_amx,   pack_lanes,   pack_values,
-                               lanes_tile, unpack_lanes, nullptr,
-                               nullptr,    nullptr,      {configure_tiles, release_tiles}};
+const ForwardPairs kForwardAmx{runs_amx,     pack_lanes, pack_values, lanes_tile,
+                               unpack_lanes, nullptr,    nullptr,     {configure_tiles, release_tiles}};
 
 }  // namespace tandem::ops::detail

@@ -11,6 +11,6 @@ namespace {
 }  // namespace
 
 const ForwardPairs kForwardPairs{runs_avx512_bf16, pack_lanes, pack_values, lanes_tile,
-                                 unpack_lanes,     pack_tile,  rows_tile,   unpack_row};
+                                 unpack_lanes,     rows_tile,  unpack_row};
 
 }  // namespace tandem::ops::detail

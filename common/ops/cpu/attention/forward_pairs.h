@@ -43,17 +43,20 @@ inline constexpr std::int64_t lane_pairs(std::int64_t head_dim) {
     return (head_dim + 31) / 32 * 16;
 }
 
-// Queries that see all keys of a tile.
+// Queries that see all keys of a tile. Keys lie as in a cache: 16 at a time, their rows [head_dim] `stride` apart.
 struct QueryRows {
-    const std::uint32_t* q;    // [queries, head_dim / 2] pairs
-    const std::uint32_t* k_t;  // [head_dim / 2, kKeyTile] pairs
-    const std::uint32_t* v;    // [kKeyTile / 2, row_width(head_dim)] pairs of keys, columns as sums lie
-    float* acc;                // [queries, row_width(head_dim)]
-    float* max;                // [queries]
-    float* sum;                // [queries]
+    const std::uint32_t* q;         // [queries, head_dim / 2] pairs
+    const std::uint16_t* const* k;  // the first row of each 16 keys; all 16 can be read
+    const std::uint16_t* const* v;  // likewise; rows past the last key are not read
+    std::int64_t stride;
+    float* acc;  // [queries, row_width(head_dim)]
+    float* max;  // [queries]
+    float* sum;  // [queries]
     std::int64_t queries, head_dim, keys;
     float scale;
 };
+// Keys whose rows are equally far apart.
+inline constexpr std::int64_t kKeyRows = 16;
 
 // A row of sums in QueryRows: of each 32 columns first the even ones, then the odd ones.
 inline constexpr std::int64_t row_width(std::int64_t head_dim) {
@@ -73,11 +76,7 @@ struct ForwardPairs {
     // to[r] = the sums of query r, [head_dim]; rows of `to` are `width`, a multiple of 16, apart.
     void (*unpack_lanes)(const float* acc, std::int64_t queries, std::int64_t head_dim, std::int64_t width,
                          float* to);
-    // As k_t and v of QueryRows; 0 past the last key, to a multiple of 32. Null, as are the next two, where all queries lie in
-    // lanes.
-    void (*pack_tile)(const std::uint16_t* const* k, const std::uint16_t* const* v, std::int64_t keys,
-                      std::int64_t head_dim, std::uint32_t* k_t, std::uint32_t* v_pairs);
-    void (*rows_tile)(const QueryRows&);
+    void (*rows_tile)(const QueryRows&);  // null, as is the next one, where all queries lie in lanes
     void (*unpack_row)(const float* acc, std::int64_t head_dim, float* to);  // to [row_width(head_dim)]
 
     UnitUse use = {};  // around calls of lanes_tile

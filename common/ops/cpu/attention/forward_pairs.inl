@@ -129,6 +129,86 @@ TANDEM_LANES Floats most_of_lanes(Floats v) {
     return v;
 }
 
+// Pairs [at, at + 4) of 16 keys, which begin at `row`: keys in lanes, a pair in a vector. Quarters of vectors are
+// 4 x 4 pairs, which are transposed.
+TANDEM_LANES void load_four_pairs(const std::uint16_t* row, std::int64_t stride, Words (&pair)[4]) {
+    Words r[4];
+    for (int i = 0; i < 4; ++i, row += stride)
+        r[i] = load_quarters(row, row + 4 * stride, row + 8 * stride, row + 12 * stride);
+    Longs half[4];  // of two keys: pairs 0 and 1, pairs 2 and 3
+    for (int i = 0; i < 4; i += 2) {
+        half[i] = reinterpret_cast<Longs>(__builtin_shufflevector(r[i], r[i + 1], 0, 16, 1, 17, 4, 20, 5, 21,
+                                                                  8, 24, 9, 25, 12, 28, 13, 29));
+        half[i + 1] = reinterpret_cast<Longs>(__builtin_shufflevector(r[i], r[i + 1], 2, 18, 3, 19, 6, 22, 7,
+                                                                      23, 10, 26, 11, 27, 14, 30, 15, 31));
+    }
+    for (int i = 0; i < 2; ++i) {
+        pair[2 * i] =
+            reinterpret_cast<Words>(__builtin_shufflevector(half[i], half[i + 2], 0, 8, 2, 10, 4, 12, 6, 14));
+        pair[2 * i + 1] =
+            reinterpret_cast<Words>(__builtin_shufflevector(half[i], half[i + 2], 1, 9, 3, 11, 5, 13, 7, 15));
+    }
+}
+
+// One pair of 16 keys.
+TANDEM_LANES Words load_pair(const std::uint16_t* row, std::int64_t stride) {
+    Words result{};
+    for (int i = 0; i < kFloats; ++i) result[i] = *reinterpret_cast<const WordUnaligned*>(row + i * stride);
+    return result;
+}
+
+// Scores of the keys in the first kVectors vectors.
+template <unsigned R, unsigned kVectors>
+TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)[R],
+                             Floats (&s)[R][kVectors]) {
+    const std::int64_t pairs = t.head_dim / 2;
+    std::int64_t at = 0;
+    for (; at + 4 <= pairs; at += 4) {
+#pragma GCC unroll 4
+        for (unsigned j = 0; j < kVectors; ++j) {
+            Words right[4];
+            load_four_pairs(t.k[j] + 2 * at, t.stride, right);
+            for (int n = 0; n < 4; ++n) {
+                for (unsigned i = 0; i < R; ++i)
+                    s[i][j] = dot_pairs(all_lanes_pair(q[i] + 2 * (at + n)), right[n], s[i][j]);
+            }
+        }
+    }
+    for (; at < pairs; ++at) {
+#pragma GCC unroll 4
+        for (unsigned j = 0; j < kVectors; ++j) {
+            const Words right = load_pair(t.k[j] + 2 * at, t.stride);
+            for (unsigned i = 0; i < R; ++i)
+                s[i][j] = dot_pairs(all_lanes_pair(q[i] + 2 * at), right, s[i][j]);
+        }
+    }
+}
+
+// Columns [at, at + C vectors) of acc, both in pairs: + p · v.
+template <unsigned R, unsigned C>
+TANDEM_LANES void add_value_rows(const QueryRows& t, std::int64_t at, const std::uint32_t* p, float* acc) {
+    const std::int64_t width = row_width(t.head_dim), pairs = t.head_dim / 2;
+    Floats sum[R][C];
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) sum[i][j] = load_floats(acc + i * width + 2 * at + j * kFloats);
+    }
+    for (std::int64_t key = 0; key < t.keys; key += 2) {
+        const std::uint16_t* const first = t.v[key / kKeyRows] + key % kKeyRows * t.stride;
+        const std::uint16_t* const rows[2] = {first, first + t.stride};
+        for (unsigned j = 0; j < C; j += 2) {
+            const KeyPair both = load_key_pair(rows, t.keys - key, 0, at + j / 2 * kFloats, pairs);
+            for (unsigned i = 0; i < R; ++i) {
+                const Words left = all_lanes_pair(p + i * kTilePairs + key / 2);
+                sum[i][j] = dot_pairs(left, both.even, sum[i][j]);
+                sum[i][j + 1] = dot_pairs(left, both.odd, sum[i][j + 1]);
+            }
+        }
+    }
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) store_floats(acc + i * width + 2 * at + j * kFloats, sum[i][j]);
+    }
+}
+
 // The tile's keys lie in the first kVectors vectors.
 template <unsigned R, unsigned kVectors>
 void rows_block(const QueryRows& t, std::int64_t row) {
@@ -137,7 +217,7 @@ void rows_block(const QueryRows& t, std::int64_t row) {
     const std::uint16_t* q[R];
     for (unsigned i = 0; i < R; ++i)
         q[i] = reinterpret_cast<const std::uint16_t*>(t.q + (row + i) * t.head_dim / 2);
-    multiply_pairs<R, kVectors>(s, t.head_dim / 2, q, t.k_t, kKeyTile);
+    score_rows<R, kVectors>(t, q, s);
 
     alignas(64) std::uint32_t p[R][kTilePairs];
     for (unsigned i = 0; i < R; ++i) {
@@ -157,17 +237,17 @@ void rows_block(const QueryRows& t, std::int64_t row) {
             added = added + s[i][j];
         }
         for (unsigned j = 0; j < kVectors; j += 2)
-            store_pairs(p[i] + j / 2 * kFloats, narrow_in_order(s[i][j], s[i][j + 1]));
+            store_pairs(p[i] + j / 2 * kFloats,
+                        narrow_in_order(s[i][j], j + 1 < kVectors ? s[i][j + 1] : Floats{}));
         t.sum[row + i] = fused_floats(all_lanes(t.sum[row + i]), kept, sum_of_lanes(added))[0];
         t.max[row + i] = now[0];
         if (where_greater(now, before) == 0) continue;
         for (std::int64_t d = 0; d < width; d += kFloats) store_floats(acc + d, load_floats(acc + d) * kept);
     }
-    std::int64_t d = 0;
-    for (; d + 4 * kFloats <= width; d += 4 * kFloats)
-        add_product<R, 4>((t.keys + 1) / 2, p[0], t.v + d, width, nullptr, t.acc + row * width + d, width);
-    for (; d < width; d += 2 * kFloats)
-        add_product<R, 2>((t.keys + 1) / 2, p[0], t.v + d, width, nullptr, t.acc + row * width + d, width);
+    std::int64_t at = 0;
+    for (; 2 * at + 4 * kFloats <= width; at += 2 * kFloats)
+        add_value_rows<R, 4>(t, at, p[0], t.acc + row * width);
+    for (; 2 * at < width; at += kFloats) add_value_rows<R, 2>(t, at, p[0], t.acc + row * width);
 }
 
 template <unsigned kVectors>
@@ -187,33 +267,19 @@ void rows_blocks(const QueryRows& t) {
 }
 
 void rows_tile(const QueryRows& t) {
-    t.keys <= 2 * kFloats ? rows_blocks<2>(t) : rows_blocks<kKeyTile / kFloats>(t);
+    switch ((t.keys - 1) / kFloats) {
+        case 0:
+            return rows_blocks<1>(t);
+        case 1:
+            return rows_blocks<2>(t);
+        case 2:
+            return rows_blocks<3>(t);
+        default:
+            return rows_blocks<4>(t);
+    }
 }
 
 // --- packing ---
-
-void pack_tile(const std::uint16_t* const* k, const std::uint16_t* const* v, std::int64_t keys,
-               std::int64_t head_dim, std::uint32_t* k_t, std::uint32_t* v_pairs) {
-    const std::int64_t pairs = head_dim / 2, width = row_width(head_dim);
-    const std::int64_t read = (keys + 2 * kFloats - 1) / (2 * kFloats) * (2 * kFloats);  // by rows_tile
-    for (std::int64_t key = 0; key < read; key += kFloats) {
-        for (std::int64_t at = 0; at < pairs; at += kFloats) {
-            Words r[kFloats];
-            for (int i = 0; i < kFloats; ++i)
-                r[i] = key + i < keys ? load_row_pairs(k[key + i], at, pairs) : Words{};
-            transpose_words(r);
-            for (int i = 0; i < kFloats && at + i < pairs; ++i)
-                store_pairs(k_t + (at + i) * kKeyTile + key, r[i]);
-        }
-    }
-    for (std::int64_t pair = 0; 2 * pair < keys; ++pair) {
-        for (std::int64_t at = 0; at < pairs; at += kFloats) {
-            const KeyPair both = load_key_pair(v, keys, pair, at, pairs);
-            store_pairs(v_pairs + pair * width + 2 * at, both.even);
-            store_pairs(v_pairs + pair * width + 2 * at + kFloats, both.odd);
-        }
-    }
-}
 
 template <int... kLane>
 TANDEM_LANES void in_turn(const Floats& even, const Floats& odd, LaneList<kLane...>, float* to) {

@@ -32,8 +32,8 @@ bool multiplies_pairs(const Tensor& q) {
     return q.dtype() == DType::bfloat16 && q.dim(2) % 2 == 0 && forward_pairs().runs_here();
 }
 
-bool has_pair_rows() {
-    return forward_pairs().rows_tile != nullptr;
+bool takes_pair_rows(const AttentionShape& shape) {
+    return forward_pairs().rows_tile != nullptr && shape.group <= PairRowTiles::kQueries;
 }
 
 PairScale::PairScale(float scale)
@@ -139,11 +139,11 @@ PairTiles::KeyTile PairTiles::Page::load(const Tensor& k_cache, const Tensor& v_
 // --- few queries ---
 
 std::int64_t PairRowTiles::tile_floats() const {
-    return kMostQueries * ((shape_.head_dim / 2 + 15) / 16 * 16 + row_width(shape_.head_dim));
+    return kQueries * ((shape_.head_dim / 2 + 15) / 16 * 16 + row_width(shape_.head_dim));
 }
 
 QueryTile PairRowTiles::place(float* tile, float* scratch) const {
-    return {tile, tile + kMostQueries * ((shape_.head_dim / 2 + 15) / 16 * 16), scratch, {}, {}};
+    return {tile, tile + kQueries * ((shape_.head_dim / 2 + 15) / 16 * 16), scratch, {}, {}};
 }
 
 void PairRowTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
@@ -159,8 +159,9 @@ void PairRowTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row
 void PairRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys,
                           const SeenKeys& seen) const {
     forward_pairs().rows_tile({.q = words(tile.q),
-                               .k_t = keys.k_t,
+                               .k = keys.k,
                                .v = keys.v,
+                               .stride = keys.stride,
                                .acc = tile.acc,
                                .max = tile.max,
                                .sum = tile.sum,
@@ -179,23 +180,42 @@ void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
     leave_powers_of_two(tile, rows);
 }
 
-PairRowTiles::Page::Page(const PairRowTiles& tiles) : shape_(tiles.shape_) {
-    k_t_ = words(page_scratch().floats(kKeyTile / 2 * (shape_.head_dim + row_width(shape_.head_dim))));
-    v_ = k_t_ + kKeyTile / 2 * shape_.head_dim;
-}
-
 PairRowTiles::KeyTile PairRowTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
                                                const std::vector<std::int32_t>& pages, std::int64_t key,
                                                std::int64_t count, std::int64_t kv_head) {
+    const std::int64_t page_size = k_cache.dim(1);
+    if (page_size % kKeyRows != 0) return copied(k_cache, v_cache, pages, key, count, kv_head);
+    KeyTile result;
+    result.stride = shape_.kv_heads * shape_.head_dim;
+    for (std::int64_t j = 0; j < count; j += kKeyRows) {
+        const std::int64_t page = pages[static_cast<std::size_t>((key + j) / page_size)];
+        const std::int64_t row = page * page_size + (key + j) % page_size;
+        const std::int64_t offset = row * result.stride + kv_head * shape_.head_dim;
+        result.k[j / kKeyRows] = halves(k_cache) + offset;
+        result.v[j / kKeyRows] = halves(v_cache) + offset;
+    }
+    return result;
+}
+
+PairRowTiles::KeyTile PairRowTiles::Page::copied(const Tensor& k_cache, const Tensor& v_cache,
+                                                 const std::vector<std::int32_t>& pages, std::int64_t key,
+                                                 std::int64_t count, std::int64_t kv_head) {
+    const std::int64_t dim = shape_.head_dim;
     std::int64_t offsets[kKeyTile];
     find_page_rows(k_cache, v_cache, pages, key, count, kv_head, shape_, offsets);
-    const std::uint16_t *k[kKeyTile], *v[kKeyTile];
+    auto* const k = reinterpret_cast<std::uint16_t*>(page_scratch().floats(kKeyTile * dim));
+    std::uint16_t* const v = k + kKeyTile * dim;
     for (std::int64_t j = 0; j < count; ++j) {
-        k[j] = halves(k_cache) + offsets[j];
-        v[j] = halves(v_cache) + offsets[j];
+        std::copy_n(halves(k_cache) + offsets[j], dim, k + j * dim);
+        std::copy_n(halves(v_cache) + offsets[j], dim, v + j * dim);
     }
-    forward_pairs().pack_tile(k, v, count, shape_.head_dim, k_t_, v_);
-    return {k_t_, v_};
+    KeyTile result;
+    result.stride = dim;
+    for (std::int64_t j = 0; j < kKeyTile / kKeyRows; ++j) {
+        result.k[j] = k + j * kKeyRows * dim;
+        result.v[j] = v + j * kKeyRows * dim;
+    }
+    return result;
 }
 
 }  // namespace tandem::ops::detail

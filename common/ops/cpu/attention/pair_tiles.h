@@ -11,8 +11,8 @@ namespace tandem::ops::detail {
 
 // Whether attention on the CPU multiplies such queries as pairs. Trainer and engine ask alike.
 bool multiplies_pairs(const Tensor& q);
-// Whether the few queries that share keys then lie in rows (PairRowTiles); else in lanes, as many do.
-bool has_pair_rows();
+// Whether the queries that share keys then lie in rows (PairRowTiles): where they are few. Else in lanes, as many do.
+bool takes_pair_rows(const AttentionShape& shape);
 // What multiplies them: pairs, or tiles of AMX.
 const ForwardPairs& forward_pairs();
 
@@ -82,30 +82,35 @@ class PairTiles {
 // The few queries that share the keys of a sequence: the heads of a group.
 class PairRowTiles {
   public:
-    static constexpr std::int64_t kQueries = kMostQueries;
+    static constexpr std::int64_t kQueries = 16;
     struct KeyTile {
-        const std::uint32_t *k_t, *v;
+        const std::uint16_t* k[kKeyTile / kKeyRows];
+        const std::uint16_t* v[kKeyTile / kKeyRows];
+        std::int64_t stride;
     };
 
     PairRowTiles(const AttentionShape& shape, float scale) : shape_(shape), scale_(scale) {}
 
     std::int64_t tile_floats() const;
-    std::int64_t scratch_floats() const { return kMostQueries * row_width(shape_.head_dim); }
+    std::int64_t scratch_floats() const { return kQueries * row_width(shape_.head_dim); }
     QueryTile place(float* tile, float* scratch) const;
     void load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, std::int64_t first,
                     std::int64_t rows) const;
     void attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const;
     void finish(QueryTile& tile, std::int64_t rows) const;
 
+    // Keys are read where they lie if each 16 lie in one page; else they are copied together.
     class Page {
       public:
-        explicit Page(const PairRowTiles& tiles);
+        explicit Page(const PairRowTiles& tiles) : shape_(tiles.shape_) {}
         KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                      std::int64_t key, std::int64_t count, std::int64_t kv_head);
 
       private:
+        KeyTile copied(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
+                       std::int64_t key, std::int64_t count, std::int64_t kv_head);
+
         AttentionShape shape_;
-        std::uint32_t *k_t_, *v_;
     };
 
   private:

@@ -18,6 +18,7 @@ using Floats = float __attribute__((vector_size(64)));
 using FloatsUnaligned __attribute__((vector_size(64), aligned(4), may_alias)) = float;
 using Words = std::uint32_t __attribute__((vector_size(64)));
 using WordsUnaligned __attribute__((vector_size(64), aligned(2), may_alias)) = std::uint32_t;
+using Longs = std::uint64_t __attribute__((vector_size(64)));
 using WordUnaligned __attribute__((aligned(2), may_alias)) = std::uint32_t;
 using LaneMask = std::uint16_t;  // bit i: lane i
 inline constexpr int kFloats = 16;
@@ -87,6 +88,14 @@ TANDEM_LANES Words select_lanes(LaneMask lanes, const Words& chosen, const Words
 }
 TANDEM_LANES Words load_pairs(const void* from, LaneMask lanes) {  // 0 in the others, which are not read
     return reinterpret_cast<Words>(_mm512_maskz_loadu_epi32(lanes, from));
+}
+// Four pairs of each row, one row's after the other's.
+TANDEM_LANES Words load_quarters(const void* a, const void* b, const void* c, const void* d) {
+    const auto quarter = [](const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); };
+    __m512i result = _mm512_castsi128_si512(quarter(a));
+    result = _mm512_inserti32x4(result, quarter(b), 1);
+    result = _mm512_inserti32x4(result, quarter(c), 2);
+    return reinterpret_cast<Words>(_mm512_inserti32x4(result, quarter(d), 3));
 }
 TANDEM_LANES Floats round_floats(const Floats& x) {  // to integers, to nearest even
     return reinterpret_cast<Floats>(_mm512_roundscale_ps(reinterpret_cast<__m512>(x), 0));
@@ -177,6 +186,12 @@ TANDEM_LANES Words load_pairs(const void* from, LaneMask lanes) {
     for (int i = 0; i < kFloats; ++i) {
         if ((lanes >> i & 1) != 0) result[i] = static_cast<const WordUnaligned*>(from)[i];
     }
+    return result;
+}
+TANDEM_LANES Words load_quarters(const void* a, const void* b, const void* c, const void* d) {
+    Words result;
+    const void* const rows[] = {a, b, c, d};
+    for (int i = 0; i < kFloats; ++i) result[i] = static_cast<const WordUnaligned*>(rows[i / 4])[i % 4];
     return result;
 }
 TANDEM_LANES Floats round_floats(const Floats& x) {

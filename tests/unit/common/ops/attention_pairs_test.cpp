@@ -265,12 +265,13 @@ TEST_P(PairsBits, PrefillInAnyPieces) {
 INSTANTIATE_TEST_SUITE_P(HeadDims, PairsBits, ::testing::Values(2, 20, 32, 64, 96, 128, 256),
                          [](const auto& info) { return "of" + std::to_string(info.param); });
 
-// More heads share keys than one block of rows holds, and than one tile.
+// More heads share keys than one block of rows holds, than lie in rows at all, and than one tile.
 TEST(AttentionPairs, DecodeOfLargeGroups) {
-    for (const std::int64_t group : {5, 70}) {
+    for (const std::int64_t group : {5, 16, 17, 70}) {
         const AttentionCase c = sequence(67, group, 1, 32);
         const Tensor whole = forward_of(c, DType::float32).out;
-        expect_same_bits(decoded(c, {67}, 8), whole.rows(66, 1), "a large group");
+        for (const std::int64_t page_size : {8, 32})
+            expect_same_bits(decoded(c, {67}, page_size), whole.rows(66, 1), "a large group");
     }
 }
 

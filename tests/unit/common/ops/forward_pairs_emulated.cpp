@@ -15,6 +15,6 @@ bool runs_anywhere() {
 }  // namespace
 
 const ForwardPairs kForwardPairs{runs_anywhere, pack_lanes, pack_values, lanes_tile,
-                                 unpack_lanes,  pack_tile,  rows_tile,   unpack_row};
+                                 unpack_lanes,  rows_tile,  unpack_row};
 
 }  // namespace tandem::ops::detail

@@ -11,6 +11,6 @@ using namespace ops::detail;
 }  // namespace
 
 const ops::detail::ForwardPairs kForwardPairsEmulated{nullptr,      pack_lanes, pack_values, lanes_tile,
-                                                      unpack_lanes, pack_tile,  rows_tile,   unpack_row};
+                                                      unpack_lanes, rows_tile,  unpack_row};
 
 }  // namespace tandem::testing

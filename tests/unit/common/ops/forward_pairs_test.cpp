@@ -81,7 +81,7 @@ PairSums by_lanes(const ForwardPairs& kernels, const PairInputs& in, std::int64_
 PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t queries) {
     const auto dim = static_cast<std::size_t>(in.head_dim), n = static_cast<std::size_t>(queries);
     const std::size_t width = (dim + 15) / 16 * 16, wide = static_cast<std::size_t>(row_width(in.head_dim));
-    std::vector<std::uint32_t> q(n * dim / 2 + 16), k_t(dim / 2 * kKeyTile), v_pairs(kKeyTile / 2 * wide);
+    std::vector<std::uint32_t> q(n * dim / 2 + 16);
     for (std::size_t i = 0; i < n * dim / 2; ++i) {
         std::memcpy(&q[i], &in.q[2 * i], 4);
         q[i] ^= 0x80008000U;
@@ -90,10 +90,13 @@ PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t
     PairSums result{std::vector<float>(n * width, 0.0f), std::vector<float>(n, kUnseen),
                     std::vector<float>(n, 0.0f)};
     for (int tile = 0; tile < 2; ++tile) {
-        const auto k = in.rows_of(in.k, tile), v = in.rows_of(in.v, tile);
-        kernels.pack_tile(k.data(), v.data(), in.keys[tile], in.head_dim, k_t.data(), v_pairs.data());
-        kernels.rows_tile({q.data(), k_t.data(), v_pairs.data(), acc.data(), result.max.data(),
-                           result.sum.data(), queries, in.head_dim, in.keys[tile], 0.3f});
+        const std::uint16_t *k[kKeyTile / kKeyRows], *v[kKeyTile / kKeyRows];
+        for (std::int64_t j = 0; j < in.keys[tile]; j += kKeyRows) {
+            k[j / kKeyRows] = &in.k[0] + (tile * kKeyTile + j) * in.head_dim;
+            v[j / kKeyRows] = &in.v[0] + (tile * kKeyTile + j) * in.head_dim;
+        }
+        kernels.rows_tile({q.data(), k, v, in.head_dim, acc.data(), result.max.data(), result.sum.data(),
+                           queries, in.head_dim, in.keys[tile], 0.3f});
     }
     for (std::size_t i = 0; i < n; ++i) {
         kernels.unpack_row(&acc[i * wide], in.head_dim, row.data());
