@@ -2,6 +2,7 @@
 #include "common/ops/attention.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -205,6 +206,33 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
     check_tables(kOp, pages, lengths, q.dim(0));
     TANDEM_ROUTE_OR(paged_attention_decode, detail::aliased_attention.decode_by_tensors, q, k_cache, v_cache,
                     pages, lengths, scale, out);
+}
+
+void rotate_and_decode(Stream& stream, Tensor q, Tensor k, const Tensor& v, Tensor k_cache, Tensor v_cache,
+                       const std::vector<std::vector<std::int32_t>>& block_tables,
+                       const std::vector<std::int32_t>& lengths, const RopeTable& table, float scale,
+                       Tensor out) {
+    constexpr const char* kOp = "rotate_and_decode";
+    check_caches(kOp, q, k_cache, v_cache);
+    check_tables(kOp, q, k_cache, block_tables, lengths);
+    check_out(kOp, q, out);
+    const Shape fresh = {q.dim(0), k_cache.dim(2), q.dim(2)};
+    detail::check_shape(kOp, "k", k, fresh);
+    detail::check_dtype(kOp, "k", k, q.dtype());
+    detail::check_shape(kOp, "v", v, fresh);
+    detail::check_dtype(kOp, "v", v, q.dtype());
+    for (const std::int32_t length : lengths)
+        require(length > 0, "{}: a sequence of length {} has no new token", kOp, length);
+    require(table.head_dim() == q.dim(2), [&] {
+        return fmt::format("{}: a table of head_dim {} for q {}", kOp, table.head_dim(),
+                           to_string(q.shape()));
+    });
+    require(stream.device().type == DeviceType::cpu,
+            "{}: runs on the CPU only; on a GPU call rope, write_pages and paged_attention_decode", kOp);
+    for (const Tensor& tensor : std::initializer_list<Tensor>{q, k, v, k_cache, v_cache, out})
+        detail::check_device(kOp, stream.device(), tensor);
+    if (only_counts()) return;
+    cpu::rotate_and_decode(stream, q, k, v, k_cache, v_cache, block_tables, lengths, table, scale, out);
 }
 
 void paged_attention_prefill(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,

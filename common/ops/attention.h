@@ -7,6 +7,7 @@
 
 #include "common/device/stream.h"
 #include "common/ops/backends.h"
+#include "common/ops/rope.h"
 #include "common/tensor/tensor.h"
 
 namespace tandem::ops {
@@ -69,6 +70,15 @@ void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cac
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out);
 
+// A decode step's new tokens to their attention, a sequence after the other: q and k [batch, kv_heads, head_dim] are
+// rotated in place to position lengths[b] - 1, k and v written there in the caches, and then out is as above. Every
+// bit is that of rope, the writes and paged_attention_decode as ops of their own. Lengths are at least 1, and no
+// position that is written belongs to two sequences. On the CPU only.
+void rotate_and_decode(Stream& stream, Tensor q, Tensor k, const Tensor& v, Tensor k_cache, Tensor v_cache,
+                       const std::vector<std::vector<std::int32_t>>& block_tables,
+                       const std::vector<std::int32_t>& lengths, const RopeTable& table, float scale,
+                       Tensor out);
+
 // Rows [q_begin, q_begin + q_len) of q are the last of a sequence's first k_len positions, whose keys and
 // values, their own included, lie in `pages`.
 struct PagedSegment {
@@ -100,6 +110,9 @@ TANDEM_BACKENDS(attention_backward)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&,
                 const std::vector<std::vector<std::int32_t>>&)
 TANDEM_BACKENDS(paged_attention_decode, const Tensor&, const Tensor&, const Tensor&, const Tensor&)
+namespace cpu {
+decltype(ops::rotate_and_decode) rotate_and_decode;
+}
 TANDEM_BACKENDS(paged_attention_prefill)
 TANDEM_BACKENDS(write_pages)
 

@@ -218,22 +218,18 @@ Tensor Decoder::decode(const DecodeBatch& batch) {
     return stream_.device().type == DeviceType::cpu ? decode_here(batch) : decode_on_device(batch);
 }
 
+// Attention rotates and writes the new keys, too: one region of threads for all three.
 Tensor Decoder::decode_here(const DecodeBatch& batch) {
-    std::vector<std::int32_t> positions;
-    for (const std::int32_t length : batch.lengths) positions.push_back(length - 1);
-    std::vector<KvCache::Rows> rows_of;
-    for (std::size_t b = 0; b < batch.tokens.size(); ++b)
-        rows_of.push_back({&batch.block_tables[b], positions[b], static_cast<std::int64_t>(b), 1});
     return logits(layers(
         {.rows = static_cast<std::int64_t>(batch.tokens.size()),
          .embed =
              [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), batch.tokens, std::move(to)); },
-         .rotate = [&](Tensor of) { ops::rope(stream_, std::move(of), positions, rope_); },
+         .rotate = [](const Tensor&) {},
          .attend =
              [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-                 cache_.write(stream_, layer, k, v, rows_of);
-                 ops::paged_attention_decode(stream_, q, cache_.k(layer), cache_.v(layer), batch.block_tables,
-                                             batch.lengths, attention_scale_, std::move(out));
+                 ops::rotate_and_decode(stream_, q, k, v, cache_.k(layer), cache_.v(layer),
+                                        batch.block_tables, batch.lengths, rope_, attention_scale_,
+                                        std::move(out));
              }}));
 }
 

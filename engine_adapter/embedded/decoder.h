@@ -59,7 +59,7 @@ class Decoder {
         std::int64_t rows;                   // tokens
         std::function<void(Tensor)> embed;   // x [rows, hidden]
         std::function<void(Tensor)> rotate;  // q or k [rows, heads, head_dim]
-        // out [rows, heads, head_dim] from q, k, v, which are in their final form.
+        // out [rows, heads, head_dim] from q, k, v as `rotate` left them.
         std::function<void(std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out)>
             attend;
     };

@@ -1,11 +1,15 @@
 // Attention of one token a sequence over a paged cache, on the CPU: a sequence meets the key tiles that
 // attention_forward cuts, so its values are the same.
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 #include "common/ops/attention.h"
 #include "common/ops/cpu/attention/pair_tiles.h"
 #include "common/ops/cpu/attention/tile.h"
 #include "common/ops/cpu/parallel.h"
+#include "common/ops/cpu/rope_rows.h"
 
 namespace tandem::ops::cpu {
 namespace {
@@ -26,12 +30,19 @@ std::vector<std::vector<std::int32_t>> tables_of(const Tensor& pages) {
     return result;
 }
 
+// New tokens that are not in the cache yet, and not rotated, nor is q.
+struct NewTokens {
+    Tensor k, v;
+    std::shared_ptr<const RopeTable::Rows> rope;
+};
+
 struct Steps {
     Tensor q, k_cache, v_cache, out;
-    std::vector<std::vector<std::int32_t>> block_tables;
-    std::vector<std::int32_t> lengths;
+    const std::vector<std::vector<std::int32_t>>* block_tables;
+    const std::vector<std::int32_t>* lengths;
     AttentionShape shape;
     float scale;
+    NewTokens fresh = {};
 };
 
 // The heads of a group share their keys: they are the rows of one tile, or of several.
@@ -67,12 +78,38 @@ void make_tiles(const Tiles& tiles, const Steps& in, const Item& item, Scratch& 
     }
 }
 
+// The item's heads of q and of the new key are rotated, and its new key and value go to the cache.
+void place_token(const Steps& in, const Item& item) {
+    const AttentionShape& s = in.shape;
+    const std::int64_t position = (*in.lengths)[static_cast<std::size_t>(item.sequence)] - 1;
+    const std::int64_t page_size = in.k_cache.dim(1);
+    const auto& pages = (*in.block_tables)[static_cast<std::size_t>(item.sequence)];
+    thread_local Scratch scratch;
+    float* const memory = scratch.floats((item.count * s.group + 1) * s.head_dim);
+    const float* const row = detail::rope_row(*in.fresh.rope, position, memory);
+    float* const wide = memory + s.head_dim;
+    const std::int64_t query = (item.sequence * s.heads + item.first * s.group) * s.head_dim;
+    detail::rotate_heads(in.q, query, item.count * s.group, row, 1.0f, wide);
+    const std::int64_t from = (item.sequence * s.kv_heads + item.first) * s.head_dim;
+    detail::rotate_heads(in.fresh.k, from, item.count, row, 1.0f, wide);
+
+    const std::int64_t slot =
+        pages[static_cast<std::size_t>(position / page_size)] * page_size + position % page_size;
+    const std::int64_t to = (slot * s.kv_heads + item.first) * s.head_dim;
+    const auto bytes = [&](std::int64_t elements) {
+        return static_cast<std::size_t>(elements) * dtype_size(in.q.dtype());
+    };
+    const std::size_t size = bytes(item.count * s.head_dim);
+    std::memcpy(in.k_cache.raw() + bytes(to), in.fresh.k.raw() + bytes(from), size);
+    std::memcpy(in.v_cache.raw() + bytes(to), in.fresh.v.raw() + bytes(from), size);
+}
+
 // Keys are the outer loop: heads lie side by side in a page, which is read once from its beginning to its end.
 template <typename Tiles>
 void decode_heads(const Tiles& tiles, const Steps& in, const Item& item) {
     const AttentionShape& s = in.shape;
-    const std::int64_t length = in.lengths[static_cast<std::size_t>(item.sequence)];
-    const auto& pages = in.block_tables[static_cast<std::size_t>(item.sequence)];
+    const std::int64_t length = (*in.lengths)[static_cast<std::size_t>(item.sequence)];
+    const auto& pages = (*in.block_tables)[static_cast<std::size_t>(item.sequence)];
     thread_local Scratch scratch;
     thread_local std::vector<GroupTile> groups;
     make_tiles(tiles, in, item, scratch, groups);
@@ -106,7 +143,29 @@ void decode_steps(const Steps& in) {
     const std::int64_t parts = rows < kMany * compute_threads() ? in.shape.kv_heads : 1;
     const std::int64_t heads = in.shape.kv_heads / parts;
     detail::parallel_for(rows * parts, [&](std::int64_t item) {
-        decode_heads(tiles, in, {item / parts, item % parts * heads, heads});
+        const Item one{item / parts, item % parts * heads, heads};
+        if (in.fresh.rope) place_token(in, one);
+        decode_heads(tiles, in, one);
+    });
+}
+
+void decode(const Steps& in) {
+    if (!detail::multiplies_pairs(in.q)) {
+        decode_steps<detail::FloatTiles>(in);
+    } else if (detail::takes_pair_rows(in.shape)) {
+        decode_steps<detail::PairRowTiles>(in);
+    } else {
+        decode_steps<detail::PairTiles>(in);
+    }
+}
+
+// Copies the tables only for a stream that runs later.
+void enqueue(Stream& stream, const Steps& steps) {
+    if (stream.is_inline()) return decode(steps);
+    stream.enqueue([in = steps, tables = *steps.block_tables, lengths = *steps.lengths]() mutable {
+        in.block_tables = &tables;
+        in.lengths = &lengths;
+        decode(in);
     });
 }
 
@@ -115,16 +174,19 @@ void decode_steps(const Steps& in) {
 void paged_attention_decode(Stream& stream, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                             const std::vector<std::vector<std::int32_t>>& block_tables,
                             const std::vector<std::int32_t>& lengths, float scale, Tensor out) {
+    enqueue(stream,
+            {q, k_cache, v_cache, out, &block_tables, &lengths, detail::attention_shape(q, k_cache), scale});
+}
+
+void rotate_and_decode(Stream& stream, Tensor q, Tensor k, const Tensor& v, Tensor k_cache, Tensor v_cache,
+                       const std::vector<std::vector<std::int32_t>>& block_tables,
+                       const std::vector<std::int32_t>& lengths, const RopeTable& table, float scale,
+                       Tensor out) {
+    if (lengths.empty()) return;
     const AttentionShape shape = detail::attention_shape(q, k_cache);
-    stream.enqueue([in = Steps{q, k_cache, v_cache, out, block_tables, lengths, shape, scale}] {
-        if (!detail::multiplies_pairs(in.q)) {
-            decode_steps<detail::FloatTiles>(in);
-        } else if (detail::takes_pair_rows(in.shape)) {
-            decode_steps<detail::PairRowTiles>(in);
-        } else {
-            decode_steps<detail::PairTiles>(in);
-        }
-    });
+    auto rope = table.rows(*std::max_element(lengths.begin(), lengths.end()));
+    enqueue(stream,
+            {q, k_cache, v_cache, out, &block_tables, &lengths, shape, scale, {k, v, std::move(rope)}});
 }
 
 // The tables are read, and checked, when the stream gets there.

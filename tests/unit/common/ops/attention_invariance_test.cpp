@@ -2,6 +2,7 @@
 // queries, a packed call, a piece or the decode step over a paged cache.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <tuple>
@@ -139,6 +140,115 @@ TEST_P(AttentionInvariance, PagedPiecesAreTheWhole) {
             if (HasFatalFailure()) FAIL() << "page size " << page_size << ", pieces of " << piece;
         }
     }
+}
+
+// Sequences of pages of their own, and the new token of each.
+struct DecodeStep {
+    DecodeStep(std::mt19937& generator, std::int64_t batch, std::int64_t page_size, std::int64_t head_dim,
+               DType dtype)
+        : token(random_sequence(generator, batch, head_dim, dtype)), out(zeros(token.q.shape())) {
+        std::int32_t pages = 0;
+        for (std::int64_t b = 0; b < batch; ++b) {
+            lengths.push_back(static_cast<std::int32_t>(b == 0 ? 1 : 64 * b + b * b));
+            tables.emplace_back(static_cast<std::size_t>((lengths.back() + page_size - 1) / page_size));
+            std::iota(tables.back().rbegin(), tables.back().rend(), pages);
+            pages += static_cast<std::int32_t>(tables.back().size());
+        }
+        k_cache = random_tensor(generator, {pages, page_size, kKvHeads, head_dim}, dtype);
+        v_cache = random_tensor(generator, k_cache.shape(), dtype);
+    }
+    DecodeStep copy() const {
+        DecodeStep result = *this;
+        for (Tensor* tensor :
+             {&result.token.q, &result.token.k, &result.k_cache, &result.v_cache, &result.out})
+            *tensor = tensor->clone("test");
+        return result;
+    }
+    Sequence token;  // of each sequence a row
+    Tensor out, k_cache, v_cache;
+    std::vector<std::vector<std::int32_t>> tables;
+    std::vector<std::int32_t> lengths;
+};
+
+ops::RopeTable rope_table(std::int64_t head_dim) {
+    std::vector<float> frequencies;
+    for (std::int64_t i = 0; i < head_dim / 2; ++i)
+        frequencies.push_back(std::pow(1e4f, -2.0f * static_cast<float>(i) / static_cast<float>(head_dim)));
+    return ops::RopeTable(frequencies);
+}
+
+void rotate_and_decode(Stream& stream, DecodeStep& s, const ops::RopeTable& table) {
+    ops::rotate_and_decode(stream, s.token.q, s.token.k, s.token.v, s.k_cache, s.v_cache, s.tables, s.lengths,
+                           table, kScale, s.out);
+}
+
+void in_three_ops(Stream& stream, DecodeStep& s, const ops::RopeTable& table) {
+    std::vector<std::int32_t> positions;
+    for (const std::int32_t length : s.lengths) positions.push_back(length - 1);
+    ops::rope(stream, s.token.q, positions, table);
+    ops::rope(stream, s.token.k, positions, table);
+    const std::int64_t page_size = s.k_cache.dim(1);
+    const std::size_t bytes = s.token.k.rows(0, 1).bytes();
+    for (std::size_t b = 0; b < s.lengths.size(); ++b) {
+        const std::int64_t page = s.tables[b][static_cast<std::size_t>(positions[b] / page_size)];
+        const auto slot = static_cast<std::size_t>(page * page_size + positions[b] % page_size);
+        std::memcpy(s.k_cache.raw() + slot * bytes, s.token.k.raw() + b * bytes, bytes);
+        std::memcpy(s.v_cache.raw() + slot * bytes, s.token.v.raw() + b * bytes, bytes);
+    }
+    ops::paged_attention_decode(stream, s.token.q, s.k_cache, s.v_cache, s.tables, s.lengths, kScale, s.out);
+}
+
+// Few sequences, whose heads threads share, and many.
+TEST_P(AttentionInvariance, ADecodeStepIsItsThreeOps) {
+    const auto [head_dim, dtype] = GetParam();
+    Stream here = Stream::make_inline(), later = Stream::make_worker("test");
+    std::mt19937 generator(5);
+    const ops::RopeTable table = rope_table(head_dim);
+    for (const std::int64_t batch : {1, 3, 9}) {
+        for (const std::int64_t page_size : {5, 16}) {
+            DecodeStep expected(generator, batch, page_size, head_dim, dtype);
+            for (const int threads : {1, 2, 3}) {
+                SCOPED_TRACE(::testing::Message() << batch << " sequences in pages of " << page_size << ", "
+                                                  << threads << " threads");
+                DecodeStep one = expected.copy(), three = expected.copy();
+                in_three_ops(here, three, table);
+                ops::set_compute_threads(threads);
+                rotate_and_decode(threads == 2 ? later : here, one, table);
+                later.synchronize();
+                ops::set_compute_threads(1);
+                expect_same_bits(one.out, three.out, "out");
+                expect_same_bits(one.token.q, three.token.q, "q");
+                expect_same_bits(one.token.k, three.token.k, "k");
+                expect_same_bits(one.k_cache, three.k_cache, "keys");
+                expect_same_bits(one.v_cache, three.v_cache, "values");
+                if (HasFatalFailure()) return;
+            }
+        }
+    }
+}
+
+TEST(RotateAndDecode, RefusesWhatItCannotDo) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(6);
+    const DecodeStep whole(generator, 2, 4, 16, DType::float32);
+    const auto run = [&](const DecodeStep& changed, std::int64_t table_dim) {
+        DecodeStep step = changed.copy();
+        rotate_and_decode(stream, step, rope_table(table_dim));
+    };
+    EXPECT_NO_THROW(run(whole, 16));
+    EXPECT_THROW(run(whole, 8), InvalidArgument) << "a table of other heads";
+    DecodeStep changed = whole;
+    changed.lengths[1] = 0;
+    EXPECT_THROW(run(changed, 16), InvalidArgument) << "no new token";
+    changed = whole;
+    changed.lengths[1] += 1000;
+    EXPECT_THROW(run(changed, 16), InvalidArgument) << "more positions than pages";
+    changed = whole;
+    changed.token.k = changed.token.k.rows(0, 1);
+    EXPECT_THROW(run(changed, 16), InvalidArgument) << "a key too few";
+    changed = whole;
+    changed.token.v = zeros(whole.token.v.shape(), DType::bfloat16);
+    EXPECT_THROW(run(changed, 16), InvalidArgument) << "values of another dtype";
 }
 
 TEST(PagedPieces, RowsOfNoSegmentStayAndBadOnesAreRefused) {
