@@ -14,8 +14,7 @@ bool runs_anywhere() {
 
 }  // namespace
 
-const ForwardPairs kForwardPairs{runs_anywhere, pack_lanes,   pack_values,
-                                 lanes_tile,    unpack_lanes, nullptr,
-                                 nullptr,       nullptr,      {configure_tiles, release_tiles}};
+const ForwardPairs kForwardPairs{runs_anywhere, pack_lanes, pack_values, lanes_tile,
+                                 unpack_lanes,  nullptr,    nullptr,     {configure_tiles, release_tiles}};
 
 }  // namespace tandem::ops::detail
