@@ -107,18 +107,21 @@ class Decoder::Steps {
     Tensor flat(const Tensor& tensor) const {
         return tensor.reshape({pass_.rows, tensor.numel() / pass_.rows});
     }
-    // y = the first part's product with its bias, + the second's, and so on.
+    // y = the first part's product with its bias, + the second's, and so on: added in fp32 and rounded once, as
+    // ranks reduce (common/comm/reduce.h).
     Tensor summed(const std::vector<WeightPart>& parts, const Tensor& x, const Tensor& bias,
                   const Tensor& y) {
+        const Tensor sum = d_.empty(flat(y).shape(), DType::float32);
         for (std::size_t i = 0; i < parts.size(); ++i) {
             const Tensor own = d_.empty({pass_.rows, parts[i].columns.dim(1)}, x.dtype());
             ops::CopyItem item = copy_of_columns(x, parts[i].first_column, own);
             item.non_temporal = false;
             ops::batched_copy(d_.stream_, std::span(&item, 1));
-            const Tensor term = i == 0 ? flat(y) : d_.empty(flat(y).shape(), y.dtype());
+            const Tensor term = d_.empty(sum.shape(), y.dtype());
             ops::linear(d_.stream_, own, parts[i].weight, i == 0 ? bias : Tensor(), term);
-            if (i > 0) ops::add(d_.stream_, flat(y), term);
+            i == 0 ? ops::cast(d_.stream_, term, sum) : ops::add(d_.stream_, sum, term);
         }
+        ops::cast(d_.stream_, sum, flat(y));
         return y;
     }
     Tensor norm(Role role, const Tensor& x, const Tensor& y) {

@@ -48,6 +48,14 @@ TEST_F(TensorRun, EveryModeBringsTheWeightsToTheEngine) {
     EXPECT_TRUE(weights("again") == weights("gather"));
 }
 
+TEST_F(TensorRun, InBf16TheEngineRoundsASumOnceAsTheRanksDo) {
+    for (const std::string tp : {"2", "4"}) {
+        finish(tp, {"dp=1", "cp=1", "tp=" + tp},
+               {"sft.steps=30", "grpo.steps=3", "train.compute_dtype=bf16", "engine.dtype=bf16"});
+        EXPECT_LE(summary(tp)["logprob_max_abs_diff"], 2e-6) << tp;
+    }
+}
+
 TEST_F(TensorRun, OnGpusAsOnTheCpu) {
     expect_same_on_gpus({"dp=2", "cp=1", "tp=2"}, {});
 }
