@@ -279,6 +279,40 @@ TEST(DecoderPieces, OfSeveralSequencesInOnePass) {
     }
 }
 
+// The logits of a step, and of one after it: that finds what the first wrote to the pages.
+std::vector<std::vector<float>> two_steps(std::size_t sequences, DType dtype, int threads) {
+    DecoderRig rig({}, dtype);
+    DecodeBatch batch;
+    for (std::size_t i = 0; i < sequences; ++i) {
+        const PrefillSequence prompt = rig.sequence(random_tokens(1 + i % 20, i), 2);
+        rig.decoder.prefill({prompt});
+        batch.tokens.push_back(static_cast<std::int32_t>(i % 40));
+        batch.lengths.push_back(static_cast<std::int32_t>(prompt.tokens.size() + 1));
+        batch.block_tables.push_back(prompt.pages);
+    }
+    ops::set_compute_threads(threads);
+    std::vector<std::vector<float>> steps;
+    for (int step = 0; step < 2; ++step) {
+        steps.push_back(rig.decoder.decode(batch).to_vector<float>());
+        for (std::int32_t& length : batch.lengths) ++length;
+    }
+    ops::set_compute_threads(1);
+    return steps;
+}
+
+// Batches on both sides of where threads take rows of their own.
+TEST(Decoder, AStepHasTheSameBitsOnAnyNumberOfThreads) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        for (const std::size_t sequences : {31u, 32u, 37u, 75u}) {
+            const auto expected = two_steps(sequences, dtype, 1);
+            for (const int threads : {2, 3}) {
+                EXPECT_EQ(two_steps(sequences, dtype, threads), expected)
+                    << dtype_name(dtype) << ", " << sequences << " sequences on " << threads << " threads";
+            }
+        }
+    }
+}
+
 TEST(Decoder, PackedWeightsChangeNoBit) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         DecoderRig packed({}, dtype, true), plain({}, dtype, false);
