@@ -33,14 +33,14 @@ class BareWeights final : public engine::WeightTarget {
     // `padding`: by tensor, rows of zeros behind it.
     BareWeights(const std::vector<engine::TensorInfo>& tensors, Device device, Padding padding)
         : device_(device), padding_(std::move(padding)) {
-        if (device.type == DeviceType::cuda) {
-            put_on_gpu(tensors);
-            return;
-        }
+        constexpr std::size_t kAlign = 256;
+        std::size_t bytes = 0;
+        for (const auto& tensor : tensors) bytes += round_up(padded_bytes(tensor), kAlign);
+        std::byte* at = zeros(std::max<std::size_t>(bytes, 1));
         for (const auto& tensor : tensors) {
-            memory_.emplace_back(std::max<std::size_t>(padded_bytes(tensor), 1), "engine weights");
-            std::fill_n(memory_.back().data(), memory_.back().bytes(), std::byte{0});
-            add(tensor, memory_.back().data());
+            weights_.push_back({tensor, {at, engine::tensor_bytes(tensor)}});
+            reading_.push_back({at, padded_bytes(tensor)});
+            at += round_up(padded_bytes(tensor), kAlign);
         }
     }
     Device device() const override { return device_; }
@@ -77,28 +77,23 @@ class BareWeights final : public engine::WeightTarget {
         all.shape[0] += rows->second;
         return engine::tensor_bytes(all);
     }
-    void add(const engine::TensorInfo& tensor, std::byte* at) {
-        weights_.push_back({tensor, {at, engine::tensor_bytes(tensor)}});
-        reading_.push_back({at, padded_bytes(tensor)});
-    }
-    void put_on_gpu(const std::vector<engine::TensorInfo>& tensors) {
-        constexpr std::size_t kAlign = 256;
-        std::size_t bytes = 0;
-        for (const auto& tensor : tensors) bytes += round_up(padded_bytes(tensor), kAlign);
-        arena_ = ExportArena::create(device_, std::max<std::size_t>(bytes, 1), "engine weights");
+    // In one block, as tandem-engine's lie.
+    std::byte* zeros(std::size_t bytes) {
+        if (device_.type == DeviceType::cpu) {
+            memory_ = Buffer(bytes, "engine weights");
+            std::fill_n(memory_.data(), bytes, std::byte{0});
+            return memory_.data();
+        }
+        arena_ = ExportArena::create(device_, bytes, "engine weights");
         Stream stream = Stream::make(device_, "engine weights");
         fill_zero(stream, arena_.span());
         stream.synchronize();
-        std::byte* at = arena_.span().data;
-        for (const auto& tensor : tensors) {
-            add(tensor, at);
-            at += round_up(padded_bytes(tensor), kAlign);
-        }
+        return arena_.span().data;
     }
 
     const Device device_;
     const Padding padding_;
-    std::vector<Buffer> memory_;
+    Buffer memory_;      // of the CPU
     ExportArena arena_;  // of a GPU
     std::vector<engine::WeightSlot> weights_;
     std::vector<Span> reading_;  // with the zeros behind
