@@ -1,9 +1,6 @@
 // Matrix multiplication: by oneDNN on the CPU, by cuBLASLt on a GPU.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-
 #include "common/device/stream.h"
 #include "common/ops/backends.h"
 #include "common/tensor/tensor.h"
@@ -39,10 +36,6 @@ void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias);
 // Threads that this process's ops may use on the CPU. Default 1.
 void set_compute_threads(int threads);
 int compute_threads();
-
-// Calls body(item) for item in [0, count), each exactly once, on the compute threads; blocks. What an item calls uses its own
-// thread alone: compute_threads() is 1 there. Items must not share what they write. An exception is rethrown here.
-void side_by_side(std::int64_t count, const std::function<void(std::int64_t)>& body);
 
 TANDEM_BACKENDS(matmul)
 TANDEM_BACKENDS(linear, const Tensor&, const Tensor&, const Tensor&)

@@ -22,15 +22,6 @@ namespace {
 
 constexpr const char* kTag = "engine.activations";
 
-// Into how many parts of equal rows a step of decode is cut, each for a thread that goes through all layers by itself: nobody waits
-// at the end of every op, and what a row's op wrote is in the core's own cache. But each thread reads all weights, so its rows must
-// be worth that: the more so, the more threads read. Float32 is read twice as long, and was slower so.
-std::int64_t decode_parts(std::int64_t rows, DType dtype) {
-    constexpr std::int64_t kRowsByThreads = 8;  // of a part, for each thread
-    const std::int64_t threads = ops::compute_threads();
-    return dtype == DType::bfloat16 && rows >= kRowsByThreads * threads * threads ? threads : 1;
-}
-
 }  // namespace
 
 Decoder::Decoder(const model::ModelConfig& config, const ModelWeights& weights, KvCache& cache,
@@ -230,41 +221,19 @@ Tensor Decoder::decode(const DecodeBatch& batch) {
     return stream_.device().type == DeviceType::cpu ? decode_here(batch) : decode_on_device(batch);
 }
 
+// Attention rotates and writes the new keys, too: one region of threads for all three.
 Tensor Decoder::decode_here(const DecodeBatch& batch) {
-    const auto rows = static_cast<std::int64_t>(batch.tokens.size());
-    const Tensor result = empty({rows, config_.vocab_size}, DType::float32);
-    const std::int64_t parts = decode_parts(rows, weights_.dtype());
-    const auto decode_part = [&](std::int64_t part) {
-        const std::int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-        decode_rows(batch, begin, result.rows(begin, end - begin));
-    };
-    if (parts == 1) {
-        decode_part(0);
-    } else {
-        ops::side_by_side(parts, decode_part);
-    }
-    return result;
-}
-
-void Decoder::decode_rows(const DecodeBatch& batch, std::int64_t begin, Tensor result) {
-    const std::int64_t rows = result.dim(0);
-    const auto part = [&](const auto& all) {
-        const auto first = all.begin() + begin;
-        return std::vector(first, first + rows);
-    };
-    const auto tokens = part(batch.tokens), lengths = part(batch.lengths);
-    const auto block_tables = part(batch.block_tables);
-    // Attention rotates and writes the new keys, too: one region of threads for all three.
-    const Tensor x = layers(
-        {.rows = rows,
-         .embed = [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), tokens, std::move(to)); },
+    return logits(layers(
+        {.rows = static_cast<std::int64_t>(batch.tokens.size()),
+         .embed =
+             [&](Tensor to) { ops::embedding(stream_, weights_.embedding(), batch.tokens, std::move(to)); },
          .rotate = [](const Tensor&) {},
          .attend =
              [&](std::size_t layer, const Tensor& q, const Tensor& k, const Tensor& v, Tensor out) {
-                 ops::rotate_and_decode(stream_, q, k, v, cache_.k(layer), cache_.v(layer), block_tables,
-                                        lengths, rope_, attention_scale_, std::move(out));
-             }});
-    logits(x, std::move(result));
+                 ops::rotate_and_decode(stream_, q, k, v, cache_.k(layer), cache_.v(layer),
+                                        batch.block_tables, batch.lengths, rope_, attention_scale_,
+                                        std::move(out));
+             }}));
 }
 
 // The same ops with their tables on the device: perhaps recorded, perhaps replayed.

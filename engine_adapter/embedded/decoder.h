@@ -69,8 +69,6 @@ class Decoder {
     void logits(const Tensor& x, Tensor result);
     Tensor logits(const Tensor& x);
     Tensor decode_here(const DecodeBatch& batch);
-    // Of its sequences from `begin` on, as many as the result [rows, vocab] has rows.
-    void decode_rows(const DecodeBatch& batch, std::int64_t begin, Tensor result);
     Tensor decode_on_device(const DecodeBatch& batch);
     Tensor empty(Shape shape, DType dtype);
 

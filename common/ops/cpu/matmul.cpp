@@ -10,7 +10,6 @@
 
 #include "common/error.h"
 #include "common/ops/cpu/packed_products.h"
-#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/product.h"
 #include "common/ops/cpu/rows.h"
 
@@ -18,19 +17,6 @@ namespace tandem::ops {
 namespace {
 
 std::atomic<int> compute_threads_now{1};
-thread_local bool alone_now = false;
-
-// The calling thread's ops use that thread alone while this lives.
-class Alone {
-  public:
-    Alone() { alone_now = true; }
-    ~Alone() { alone_now = before_; }
-    Alone(const Alone&) = delete;
-    Alone& operator=(const Alone&) = delete;
-
-  private:
-    const bool before_ = alone_now;
-};
 
 }  // namespace
 
@@ -40,14 +26,7 @@ void set_compute_threads(int threads) {
 }
 
 int compute_threads() {
-    return alone_now ? 1 : compute_threads_now.load();
-}
-
-void side_by_side(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-    detail::parallel_for(count, [&](std::int64_t item) {
-        const Alone alone;
-        body(item);
-    });
+    return compute_threads_now.load();
 }
 
 namespace cpu {

@@ -1,10 +1,9 @@
-// Ops that share their rows among threads, and work that goes on side by side. OpenMP's barriers are unknown to the thread sanitizer: not for it.
+// Ops that share their rows among threads. OpenMP's barriers are unknown to the thread sanitizer: not for it.
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
 
-#include "common/error.h"
 #include "common/ops/elementwise.h"
 #include "common/ops/matmul.h"
 #include "common/ops/rms_norm.h"
@@ -48,31 +47,6 @@ TEST(RowsOnThreads, DoNotDependOnTheirNumber) {
             for (std::size_t i = 0; i < got.size(); ++i) testing::expect_same_bits(got[i], wanted[i], "rows");
         }
     }
-}
-
-// An op in an item, one beyond, and the number of threads in both.
-TEST(SideBySide, AnItemHasItsThreadAlone) {
-    ops::set_compute_threads(3);
-    std::vector<int> threads(7), calls(7);
-    ops::side_by_side(7, [&](std::int64_t item) {
-        threads[static_cast<std::size_t>(item)] = ops::compute_threads();
-        ++calls[static_cast<std::size_t>(item)];
-    });
-    EXPECT_EQ(threads, std::vector<int>(7, 1));
-    EXPECT_EQ(calls, std::vector<int>(7, 1));
-    EXPECT_EQ(ops::compute_threads(), 3);
-    ops::set_compute_threads(1);
-}
-
-TEST(SideBySide, AFailureReachesTheCallerWhoseThreadsAreBack) {
-    ops::set_compute_threads(2);
-    const auto fail = [](std::int64_t item) {
-        if (item == 3) throw InvalidArgument("item 3");
-    };
-    EXPECT_THROW(ops::side_by_side(4, fail), InvalidArgument);
-    EXPECT_EQ(ops::compute_threads(), 2);
-    ops::side_by_side(2, [](std::int64_t) { EXPECT_EQ(ops::compute_threads(), 1); });
-    ops::set_compute_threads(1);
 }
 
 }  // namespace

@@ -300,7 +300,6 @@ std::vector<std::vector<float>> two_steps(std::size_t sequences, DType dtype, in
     return steps;
 }
 
-// Batches on both sides of where threads take rows of their own.
 TEST(Decoder, AStepHasTheSameBitsOnAnyNumberOfThreads) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         for (const std::size_t sequences : {31u, 32u, 37u, 75u}) {
