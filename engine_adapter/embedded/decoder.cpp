@@ -119,7 +119,11 @@ class Decoder::Steps {
             ops::batched_copy(d_.stream_, std::span(&item, 1));
             const Tensor term = d_.empty(sum.shape(), y.dtype());
             ops::linear(d_.stream_, own, parts[i].weight, i == 0 ? bias : Tensor(), term);
-            i == 0 ? ops::cast(d_.stream_, term, sum) : ops::add(d_.stream_, sum, term);
+            if (i == 0) {
+                ops::cast(d_.stream_, term, sum);
+            } else {
+                ops::add(d_.stream_, sum, term);
+            }
         }
         ops::cast(d_.stream_, sum, flat(y));
         return y;
