@@ -67,8 +67,9 @@ void trim_device_pool(Device device);
 MemoryPool& pinned_pool();
 
 // A pool over one fixed range (best fit, coalescing free list). The range is borrowed and must outlive the
-// pool.
-std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name, Device device = {});
+// pool. `first_use`, where there is one, is called with the huge pages (huge_pages.h) of a large block, once for each.
+std::unique_ptr<MemoryPool> make_range_pool(Span range, std::string name, Device device = {},
+                                            void (*first_use)(Span) = nullptr);
 
 MemoryStats memory_stats(std::string_view tag);
 std::map<std::string, MemoryStats> all_memory_stats();

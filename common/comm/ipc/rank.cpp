@@ -8,6 +8,7 @@
 #include "common/comm/ipc/futex.h"
 #include "common/cores.h"
 #include "common/deadline.h"
+#include "common/device/huge_pages.h"
 #include "common/error.h"
 
 namespace tandem::comm::ipc {
@@ -30,7 +31,7 @@ Rank::Rank(std::shared_ptr<Job> job_in, int rank_in)
     if (job->is_solo()) {
         pool = &cpu_pool();
     } else {
-        heap = make_range_pool(job->heap(index), "heap of " + name());
+        heap = make_range_pool(job->heap(index), "heap of " + name(), Device{}, hold_in_huge_pages);
         pool = heap.get();
     }
 }

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
+#include "common/align.h"
+#include "common/device/huge_pages.h"
 #include "common/device/memory_stats.h"
 #include "common/error.h"
 
@@ -16,8 +19,31 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// At a multiple of huge pages, since only there can the file's lie in this process as such.
+void* map_aligned(int fd, std::size_t bytes, int protection) {
+    if (bytes < kHugePage) return ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    const std::size_t room = bytes + kHugePage;
+    void* const whole = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (whole == MAP_FAILED) return whole;
+    auto* const begin = static_cast<std::byte*>(whole);
+    auto* const at =
+        reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(begin), kHugePage));
+    void* const data = ::mmap(at, bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+    if (data == MAP_FAILED) {
+        const int error = errno;
+        ::munmap(whole, room);
+        errno = error;
+        return data;
+    }
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::byte* const end = at + round_up(bytes, page);
+    if (at > begin) ::munmap(begin, static_cast<std::size_t>(at - begin));
+    ::munmap(end, static_cast<std::size_t>(begin + room - end));
+    return data;
+}
+
 std::byte* map(int fd, std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
-    void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void* data = map_aligned(fd, bytes, protection);
     if (data == MAP_FAILED) {
         const int error = errno;
         ::close(fd);
@@ -102,6 +128,7 @@ SharedArena::~SharedArena() {
 }
 
 void SharedArena::touch() {
+    hold_in_huge_pages(span());
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     for (std::size_t at = 0; at < bytes_; at += page) {
         auto* byte = reinterpret_cast<volatile unsigned char*>(data_ + at);

@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
-# Tandem's pipeline parallelism against PyTorch's on two ranks, 1F1B, Qwen2.5-0.5B shapes, fp32, beside what data parallelism
-# (PyTorch's FSDP2) gives for the same step: four runs a round, one after the other, from the same weights on the same tokens.
-# A step has MICROBATCHES sequences, and a micro-batch one of them: pp 2 has all, a rank of dp 2 half as many, whose gradients
-# are reduced once.
+# Tandem's pipeline parallelism against PyTorch's on two ranks, 1F1B, Qwen2.5-0.5B or SmolLM2-135M shapes, fp32, beside what
+# data parallelism (PyTorch's FSDP2) gives for the same step: four runs a round, one after the other, from the same weights on
+# the same tokens. A step has MICROBATCHES sequences, and a micro-batch one of them: pp 2 has all, a rank of dp 2 half as many,
+# whose gradients are reduced once.
 #
-#   tests/bench/peers/compare_pipeline.sh [--bin PATH/train_curve] [--layers N] [--last-less N] [--microbatches N]
-#                                         [--length TOKENS] [--steps N] [--rounds N]
+#   tests/bench/peers/compare_pipeline.sh [--bin PATH/train_curve] [--model qwen2.5|smollm2] [--layers N] [--last-less N]
+#                                         [--microbatches N] [--length TOKENS] [--steps N] [--rounds N]
 #
 # TORCH_PYTHON is a Python with PyTorch 2.13 and transformers (README.md beside says how to make one). --last-less: layers that
-# the head weighs where layers are cut into stages; these shapes' takes the time of 11, so that --layers 12 --last-less 11
-# are two equal stages.
+# the head weighs where layers are cut into stages; Qwen2.5's takes the time of 11 at 512 tokens, so that --layers 12
+# --last-less 11 are two equal stages, SmolLM2's that of 6 at 2048: --layers 12 --last-less 6.
 # Prints tokens/s (medians over the rounds) and the ratios of each round; the same of processor time, which waits are not part
 # of, and other programs on the machine hardly change; and pp 2 over dp 2 beside its limit, 10% above 1F1B's bubble.
 # Exits with 1 when the losses of the four part by more than 2e-3, or the two sides cut the layers differently.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$here/../../../build/cpu/bin/train_curve
-layers=4 last_less=1 microbatches=8 length=512 steps=2 rounds=3
+model=qwen2.5 layers=4 last_less=1 microbatches=8 length=512 steps=2 rounds=3
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || { echo "$1 needs a value; usage: see the head of $0" >&2; exit 2; }
     case "$1" in
     --bin) bin=$2 ;;
+    --model) model=$2 ;;
     --layers) layers=$2 ;;
     --last-less) last_less=$2 ;;
     --microbatches) microbatches=$2 ;;
@@ -36,7 +37,7 @@ python=${TORCH_PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$python" "$here/torch_fsdp2.py" --make "$work/model" --model qwen2.5 --layers "$layers" --curve $((steps + 1)) --ranks 2 \
+"$python" "$here/torch_fsdp2.py" --make "$work/model" --model "$model" --layers "$layers" --curve $((steps + 1)) --ranks 2 \
     --rows $((microbatches / 2)) --length "$length"
 common=(--init "$work/model" --data "$work/model/data.json" --ranks 2)
 dp=("${common[@]}" --microbatches $((microbatches / 2)))
