@@ -1,8 +1,6 @@
-// Promises of each mode beyond bytes that land: exact bytes to every engine rank, memory that
-// only one side may write, deltas that notice what an engine lacks, nothing allocated once it runs.
+// Promises of each mode beyond bytes that land: exact bytes to every engine rank, deltas that notice what an
+// engine lacks, nothing allocated once it runs. in_place_test.cpp: those about memory that is read where it lies.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/device/memory.h"
 #include "sync/bench/shapes.h"
@@ -86,8 +84,6 @@ TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
     }
 }
 
-// A vocabulary of 101 on two and on eight ranks, the last of which has no row of it: every rank's bytes, element by
-// element, whatever `weights_match` thinks.
 TEST(Modes, HalfPrecisionIsCastInEveryMode) {
     constexpr DType h = DType::float16, f = DType::float32, b = DType::bfloat16;
     for (const Mode mode : kModes) {
@@ -143,6 +139,8 @@ TEST(Modes, WhatHalfPrecisionCannotHoldIsRefusedByTensorAndRow) {
     }
 }
 
+// A vocabulary of 101 on two and on eight ranks, the last of which has no row of it: every rank's bytes, element by
+// element, whatever `weights_match` thinks.
 TEST(Modes, RanksHoldTheirRowsOfAPaddedVocabulary) {
     const std::vector<model::ParameterSpec> model{{"embed", {101, 16}, model::Cut::vocabulary},
                                                   {"norm", {16}, model::Cut::replicate},
@@ -199,40 +197,6 @@ TEST(Modes, ASteadySyncAllocatesNothing) {
                          EXPECT_EQ(allocations(), before);
                      });
     }
-}
-
-TEST(Modes, DirectWantsShardsThatAnEngineCanMap) {
-    TestTarget target({{"w", {64, 8}, DType::float32, {}}});
-    engine::Receiver receiver(target);
-    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
-        const DeviceMesh mesh = make_mesh(world, {2});
-        TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32);
-        if (world->rank() == 1) source.move_to(0, Tensor::zeros({32, 8}, DType::float32, "elsewhere"));
-        std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
-        try {
-            const Session session(world, source, std::move(engine), options_for(Mode::direct));
-            ADD_FAILURE() << "private memory was taken";
-        } catch (const SyncError& error) {
-            EXPECT_THAT(error.what(), HasSubstr("tensor 'w' of rank 1 does not lie in memory"));
-        }
-    });
-}
-
-TEST(Modes, DirectFollowsShardsThatMove) {
-    TestTarget target(test_tensors(DType::bfloat16));
-    with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::direct),
-                 [&](comm::Communicator& world, Session& session, TestSource& source) {
-                     source.set_step(1);
-                     session.push(1);
-                     if (world.rank() == 1) {
-                         const Tensor& now = source.tensors()[0].tensor.local();
-                         source.move_to(0, Tensor::empty(now.shape(), now.dtype(), "moved", world.memory()));
-                     }
-                     source.set_step(2);
-                     session.push(2);
-                     if (world.rank() == 0) expect_weights(target, DType::float32, 2);
-                 });
 }
 
 TEST(Modes, DeltaSendsWhatChangedAndEverythingWhereTheBaseIsMissing) {
@@ -314,53 +278,6 @@ TEST(Modes, GatherTakesNoMoreSlotsThanThereAreBuckets) {
                          }
                      });
     }
-}
-
-// True when a process that writes there survives.
-bool may_write(std::byte* at) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        *reinterpret_cast<volatile std::byte*>(at) = std::byte{1};
-        ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST(Modes, AliasLetsTheTrainerWriteOnlyWhatNoEngineReads) {
-    TestTarget target(test_tensors(DType::float32));
-    with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::alias),
-                 [&](comm::Communicator& world, Session& session, TestSource& source) {
-                     std::byte* previous = nullptr;
-                     for (int step = 1; step <= 4; ++step) {
-                         for (std::size_t t = 0; t < source.tensors().size(); ++t) {
-                             const Tensor place = session.writable(t);
-                             if (place.defined()) source.move_to(t, place);
-                         }
-                         std::byte* mine = session.writable(0).raw();
-                         ASSERT_NE(mine, nullptr);
-                         EXPECT_NE(mine, previous);
-                         source.set_step(step);
-                         session.push(step);
-                         world.barrier();
-                         if (world.rank() == 0) {
-                             expect_weights(target, DType::float32, step);
-                             EXPECT_FALSE(may_write(mine)) << "while the engine reads it";
-                             EXPECT_TRUE(may_write(session.writable(0).raw()));
-                         }
-                         const WeightsMatch match = session.weights_match();
-                         EXPECT_TRUE(match.match) << match.first_mismatch;
-                         previous = mine;
-                     }
-                 });
-}
-
-TEST(Modes, AliasNeedsAnEngineThatCanReadInPlace) {
-    TestTarget target(test_tensors(DType::float32), false);
-    EXPECT_THROW(with_session({{2}, {Shard(0)}}, target, DType::float32, options_for(Mode::alias),
-                              [](comm::Communicator&, Session&, TestSource&) {}),
-                 SyncError);
 }
 
 // Refuses its next commit where told.
