@@ -34,7 +34,7 @@ class SharedArena {
     std::byte* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
     Span span() const { return {data_, bytes_}; }
-    void touch();  // first touch of every page, by this thread
+    void touch();  // first touch of every page, by this thread; in huge pages (huge_pages.h) where it can be
 
   private:
     static SharedArena open(int fd, std::size_t bytes, int protection);

@@ -14,6 +14,7 @@
 
 #include "common/align.h"
 #include "common/comm/ipc/group.h"
+#include "common/device/huge_pages.h"
 #include "common/error.h"
 
 namespace tandem::comm::ipc {
@@ -21,7 +22,6 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x316d6f4a646e6154;  // "TandJom1"
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHeapAlignment = std::size_t{2} << 20;
 constexpr std::size_t kMaxHeap = std::size_t{1} << 46;  // all an address space has: 64 TiB
 
 std::size_t world_offset(int world_size) {
@@ -30,7 +30,7 @@ std::size_t world_offset(int world_size) {
 }
 
 std::size_t control_bytes(int world_size) {
-    return round_up(world_offset(world_size) + GroupBlock::bytes(world_size), kHeapAlignment);
+    return round_up(world_offset(world_size) + GroupBlock::bytes(world_size), kHugePage);
 }
 
 // Up to its end, or to the room's where a peer has written over that.
@@ -89,7 +89,7 @@ std::shared_ptr<Job> Job::create(int world_size, std::size_t heap_bytes) {
     enforce(world_size >= 1 && world_size <= kMaxRanks, "a job of {} ranks; 1 to {} are possible", world_size,
             kMaxRanks);
     const Layout layout =
-        layout_of(world_size, round_up(heap_bytes == 0 ? default_heap_bytes() : heap_bytes, kHeapAlignment));
+        layout_of(world_size, round_up(heap_bytes == 0 ? default_heap_bytes() : heap_bytes, kHugePage));
     std::shared_ptr<Job> job(new Job);
     job->arena_ = SharedArena::create("job", layout.total_bytes, "");
     job->base_ = job->arena_.data();
@@ -112,7 +112,7 @@ std::shared_ptr<Job> Job::open(int fd, int world_size) {
     }
     if (head.world_size != static_cast<std::uint32_t>(world_size) || world_size > kMaxRanks)
         refuse(fmt::format("it was made for {} ranks, WORLD_SIZE is {}", head.world_size, world_size));
-    if (head.heap_bytes == 0 || head.heap_bytes % kHeapAlignment != 0 || head.heap_bytes > kMaxHeap)
+    if (head.heap_bytes == 0 || head.heap_bytes % kHugePage != 0 || head.heap_bytes > kMaxHeap)
         refuse(fmt::format("heaps of {} bytes", head.heap_bytes));
     const Layout layout = layout_of(world_size, head.heap_bytes);
     if (head.heaps_offset != layout.heaps_offset || head.total_bytes != layout.total_bytes ||

@@ -7,20 +7,21 @@
 #include "common/align.h"
 
 namespace tandem {
+namespace {
+
+// MADV_POPULATE_READ and MADV_COLLAPSE, of Linux 5.14 and 6.1: a C library's headers may lack them.
+constexpr int kPopulateRead = 22, kCollapse = 25;
+
+}  // namespace
 
 void hold_in_huge_pages(Span fresh) noexcept {
-#ifdef MADV_COLLAPSE
-    constexpr int kCollapse = MADV_COLLAPSE;
-#else
-    constexpr int kCollapse = 25;  // of linux/mman.h, which older headers lack
-#endif
     const auto begin = reinterpret_cast<std::uintptr_t>(fresh.data);
     for (std::uintptr_t at = round_up(begin, kHugePage); at + kHugePage <= begin + fresh.bytes;
          at += kHugePage) {
-        auto* const page = reinterpret_cast<std::byte*>(at);
-        // The call makes a huge page of small ones, at least one: of the others it asks nothing.
-        static_cast<void>(*const_cast<const volatile std::byte*>(page));
-        if (::madvise(page, kHugePage, kCollapse) != 0) return;
+        // Of a range without any small page no huge one is made. The first may be a neighbour's who is writing to it: the
+        // system touches it, not this thread.
+        auto* const page = reinterpret_cast<void*>(at);
+        if (::madvise(page, 1, kPopulateRead) != 0 || ::madvise(page, kHugePage, kCollapse) != 0) return;
     }
 }
 

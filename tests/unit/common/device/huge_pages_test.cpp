@@ -10,6 +10,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/device/memory.h"
@@ -76,6 +77,18 @@ TEST(HugePages, AreWholeOnes) {
     hold_in_huge_pages({});
     EXPECT_EQ(in_huge_pages(arena.data()) > 0, system_can());
     EXPECT_LE(in_huge_pages(arena.data()), 2 * kHugePage);
+}
+
+// The thread sanitizer would tell. The large block's first page is the small one's, too.
+TEST(HugePages, AreNoneOfTheirNeighboursBytes) {
+    const auto arena = SharedArena::create("test", 4 * kHugePage, "");
+    const auto pool = make_range_pool(arena.span(), "test", {}, hold_in_huge_pages);
+    std::byte* const small = pool->allocate(4096);
+    std::thread neighbour([&] { std::memset(small, 7, 4096); });
+    std::byte* const large = pool->allocate(2 * kHugePage);
+    neighbour.join();
+    EXPECT_EQ(std::vector<std::byte>(small, small + 4096), std::vector<std::byte>(4096, std::byte{7}));
+    EXPECT_EQ(large[0], std::byte{});
 }
 
 std::vector<Span> first_uses;
