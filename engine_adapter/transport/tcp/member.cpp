@@ -38,7 +38,7 @@ std::size_t receive_all(int socket, std::byte* to, std::size_t bytes) {
 void TcpMember::open(std::uint64_t largest_bytes) {
     close();
     const std::lock_guard lock(mutex_);
-    for (Slot& slot : slots_) slot.taken = false;
+    for (Slot& slot : slots_) slot.forget();
     released_ = 0;
     largest_ = largest_bytes;
     stopping_ = false;
@@ -111,7 +111,7 @@ bool TcpMember::receive_frame(Connection& connection) {
     const std::lock_guard lock(mutex_);
     Slot& slot = slots_[header.serial % kSlots];
     slot.arrived += header.bytes;
-    if (slot.arrived == slot.total) changed_.notify_all();
+    if (slot.arrived == slot.total || !slot.taken) changed_.notify_all();
     return true;
 }
 
@@ -123,19 +123,25 @@ std::byte* TcpMember::place_for(const tcp::FrameHeader& header) {
         throw ProtocolError(fmt::format("a frame of {} bytes at {} of {}, where no bucket has more than {}",
                                         header.bytes, header.offset, header.total, largest_));
     }
+    Slot& slot = slots_[header.serial % kSlots];
+    const auto ours = [&] { return slot.taken && slot.serial == header.serial; };
+    // Another connection may still be writing into a bucket that was given up.
+    const auto free = [&] { return !slot.taken && slot.arrived == slot.promised; };
+    changed_.wait(lock, [&] {
+        return stopping_ || header.serial < released_ ||
+               (header.serial < released_ + kSlots && (ours() || free()));
+    });
+    if (stopping_) return nullptr;
     if (header.serial < released_)
         throw ProtocolError(fmt::format("a frame of bucket number {}, which is over", header.serial));
-    changed_.wait(lock, [&] { return stopping_ || header.serial < released_ + kSlots; });
-    if (stopping_) return nullptr;
-    Slot& slot = slots_[header.serial % kSlots];
-    if (!slot.taken || slot.serial != header.serial) {
+    if (!ours()) {
         if (slot.memory.bytes() < header.total) {
             slot.memory = {};
             slot.memory = Buffer(header.total, kSlotTag);
         }
+        slot.forget();
         slot.serial = header.serial;
         slot.total = header.total;
-        slot.promised = slot.arrived = 0;
         slot.taken = true;
     }
     if (slot.total != header.total) {

@@ -1,6 +1,7 @@
 // An engine rank's end of a trainer's data connections: a thread for each receives frames straight into one of a few
 // slots, so that the next buckets arrive while the one before is copied into the weights. A slot takes a later bucket
-// only when the one that it held was read: until then the connections wait, and TCP tells the trainer's end.
+// only when the one that it held was read, or given up, and no thread writes to it any more: until then the connections
+// wait, and TCP tells the trainer's end.
 #pragma once
 
 #include <array>
@@ -52,6 +53,7 @@ class TcpMember {
         std::uint64_t promised = 0;  // in frames whose headers came
         std::uint64_t arrived = 0;
         bool taken = false;  // by `serial`
+        void forget() { promised = arrived = 0, taken = false; }
     };
     struct Connection {
         FileDescriptor socket;
