@@ -38,7 +38,10 @@ std::size_t receive_all(int socket, std::byte* to, std::size_t bytes) {
 void TcpMember::open(std::uint64_t largest_bytes) {
     close();
     const std::lock_guard lock(mutex_);
-    for (Slot& slot : slots_) slot.forget();
+    for (Slot& slot : slots_) {
+        slot.promised = slot.arrived = 0;
+        slot.taken = false;
+    }
     released_ = 0;
     largest_ = largest_bytes;
     stopping_ = false;
@@ -139,9 +142,9 @@ std::byte* TcpMember::place_for(const tcp::FrameHeader& header) {
             slot.memory = {};
             slot.memory = Buffer(header.total, kSlotTag);
         }
-        slot.forget();
         slot.serial = header.serial;
         slot.total = header.total;
+        slot.promised = slot.arrived = 0;
         slot.taken = true;
     }
     if (slot.total != header.total) {

@@ -53,7 +53,6 @@ class TcpMember {
         std::uint64_t promised = 0;  // in frames whose headers came
         std::uint64_t arrived = 0;
         bool taken = false;  // by `serial`
-        void forget() { promised = arrived = 0, taken = false; }
     };
     struct Connection {
         FileDescriptor socket;

@@ -6,10 +6,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <thread>
+#include <cerrno>
 #include <vector>
 
+#include "common/error.h"
 #include "tests/support/error_of.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/engine_adapter/receiver/soon.h"
 
 namespace tandem::engine {
@@ -25,7 +27,8 @@ class Sends {
   public:
     Sends(TcpMember& member, const std::string& peer) {
         int ends[2];
-        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+            throw SystemError("socketpair", errno);
         ours_ = FileDescriptor(ends[0]);
         member.add(FileDescriptor(ends[1]), peer);
     }
@@ -36,8 +39,10 @@ class Sends {
     }
     // Behind a frame's header: its bytes have a place.
     void wait_until_read() const {
-        for (int unread = 1; unread != 0; std::this_thread::yield())
-            ASSERT_EQ(::ioctl(ours_.get(), TIOCOUTQ, &unread), 0);
+        ASSERT_TRUE(test::eventually([&] {
+            int unread = 1;
+            return ::ioctl(ours_.get(), TIOCOUTQ, &unread) == 0 && unread == 0;
+        }));
     }
     void end() { ours_ = {}; }
 
@@ -103,6 +108,12 @@ TEST_F(GivenUp, AFrameThatComesLaterIsRefused) {
     late.header({0, 0, 64, kBytes});
     EXPECT_THAT(error_of([&] { receive_next(soon()); }),
                 HasSubstr("a frame of bucket number 0, which is over"));
+}
+
+TEST_F(GivenUp, AFrameThatWaitsLongerThanItsBucketLivesIsRefused) {
+    for (std::uint64_t serial = 1; serial <= kNext; ++serial) member_.release(serial);
+    EXPECT_THAT(error_of([&] { member_.receive(kNext + 1, kBytes, "load", soon(), [] {}); }),
+                HasSubstr("data connection of another:2: a frame of bucket number 3, which is over"));
 }
 
 }  // namespace
