@@ -22,8 +22,8 @@ enum class Write { none, store, stream };
 // One item while it is copied, with the state of its hash.
 class Copy {
   public:
-    Copy(const detail::CopyKernels& kernels, const CopyItem& item, Write write, bool hashes)
-        : kernels_(kernels),
+    Copy(const CopyItem& item, Write write, bool hashes)
+        : kernels_(detail::copy_kernels(rows_lie(item))),
           item_(item),
           write_(write),
           hashes_(hashes),
@@ -37,7 +37,7 @@ class Copy {
         const bool cast = item_.from_dtype != item_.to_dtype;
         const auto rows = static_cast<std::size_t>(item_.rows);
         const bool to_packed = rows == 1 || write_ == Write::none || item_.to_stride == bytes;
-        const bool from_packed = rows == 1 || item_.from_stride == item_.from.bytes;
+        const bool from_packed = rows_lie(item_) == detail::RowsLie::end_to_end;
         const bool once = lines_are_read_once();
         if (!cast && from_packed && to_packed && once)
             return put(item_.from.data, item_.to.data, rows * bytes);
@@ -61,6 +61,11 @@ class Copy {
     }
 
   private:
+    static detail::RowsLie rows_lie(const CopyItem& item) {
+        const bool packed = item.rows <= 1 || item.from_stride == item.from.bytes;
+        return packed ? detail::RowsLie::end_to_end : detail::RowsLie::apart;
+    }
+
     // The source may be a peer's memory, which it writes meanwhile: what is hashed must be what is written.
     // Where streamed lines do not start where those of the target do, they are hashed and written apart: that
     // takes a block of our own.
@@ -180,16 +185,15 @@ class Copy {
 
 void batched_copy(Stream& stream, std::span<const CopyItem> items) {
     stream.enqueue([list = std::vector<CopyItem>(items.begin(), items.end())] {
-        const detail::CopyKernels& kernels = detail::copy_kernels();
         for (const CopyItem& item : list) {
             const Write write = item.to.data == nullptr ? Write::none
                                 : item.non_temporal     ? Write::stream
                                                         : Write::store;
-            Copy copy(kernels, item, write, item.checksum != nullptr);
+            Copy copy(item, write, item.checksum != nullptr);
             copy.run();
             if (item.checksum != nullptr) *item.checksum = copy.digest();
         }
-        kernels.fence();  // streamed stores become visible before what follows
+        detail::copy_kernels().fence();  // streamed stores become visible before what follows
     });
 }
 

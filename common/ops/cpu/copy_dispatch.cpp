@@ -14,8 +14,15 @@ const CopyKernelSet& widest_kernels() {
 
 }  // namespace
 
-const CopyKernels& copy_kernels() {
-    static const CopyKernels& chosen = widest_kernels().with(choose_prefetch(widest_kernels()));
+const CopyKernels& copy_kernels(RowsLie rows) {
+    const auto choose = [](RowsLie lie) -> const CopyKernels& {
+        return widest_kernels().with(choose_prefetch(widest_kernels(), lie));
+    };
+    if (rows == RowsLie::apart) {
+        static const CopyKernels& chosen = choose(RowsLie::apart);
+        return chosen;
+    }
+    static const CopyKernels& chosen = choose(RowsLie::end_to_end);
     return chosen;
 }
 

@@ -29,16 +29,19 @@ enum class Prefetch : std::uint8_t {
     near,          // prefetcht0: to all caches
 };
 
-// How far ahead lines are prefetched, as distances in memory: kBytes within a row, `beyond` at its end, so
-// that it is about kBytes of the rows without the gaps between them.
+// How far ahead lines are prefetched, as distances in memory: `bytes` within a row, `beyond` at its end, so
+// that it is about `bytes` of the rows without the gaps between them. Hardware runs ahead by itself where rows
+// lie end to end; across gaps it does not, and needs more time.
 struct Ahead {
-    static constexpr std::size_t kBytes = 4096;
+    static constexpr std::size_t kPacked = 4096, kAcrossGaps = 16384;
     // always_inline: no set of kernels may own the program's only copy.
     __attribute__((always_inline)) Ahead(std::size_t row_bytes, std::size_t stride, std::int64_t rows)
-        : within(row_bytes > kBytes ? row_bytes - kBytes : 0),
-          beyond(rows == 1    ? kBytes
-                 : within > 0 ? stride - row_bytes + kBytes
-                              : (kBytes + row_bytes - 1) / row_bytes * stride) {}
+        : bytes(rows == 1 || stride == row_bytes ? kPacked : kAcrossGaps),
+          within(row_bytes > bytes ? row_bytes - bytes : 0),
+          beyond(rows == 1    ? bytes
+                 : within > 0 ? stride - row_bytes + bytes
+                              : (bytes + row_bytes - 1) / row_bytes * stride) {}
+    std::size_t bytes;
     std::size_t within;  // bytes of a row that have the byte ahead in the same row
     std::size_t beyond;
 };
@@ -67,6 +70,8 @@ struct CopyKernels {
     void (*fence)();
 };
 
+enum class RowsLie : std::uint8_t { end_to_end, apart };
+
 // The same kernels with each way of prefetching; the bits are the same.
 struct CopyKernelSet {
     CopyKernels non_temporal, far, near;
@@ -76,8 +81,8 @@ struct CopyKernelSet {
 };
 
 // For this machine: the widest instruction set, and the way of prefetching that copy_prefetch.h finds
-// fastest. The first call may measure it (some 20 ms).
-const CopyKernels& copy_kernels();
+// fastest for such rows. The first call for either may measure it (some 20 ms).
+const CopyKernels& copy_kernels(RowsLie rows = RowsLie::end_to_end);
 
 extern const CopyKernelSet kCopyBaseline;
 extern const CopyKernelSet kCopyAvx2;

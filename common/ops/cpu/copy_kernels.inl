@@ -186,7 +186,7 @@ void hash_lines(HashState& state, const CopyLines& lines) {
         const std::size_t within = ahead.within / 64;
         const auto run = [&](auto has_head) __attribute__((always_inline)) {
             constexpr bool kHead = decltype(has_head)::value;
-            hash_run<write, prefetch, kHead>(sums, seen, from, to, head, within, Ahead::kBytes);
+            hash_run<write, prefetch, kHead>(sums, seen, from, to, head, within, ahead.bytes);
             hash_run<write, prefetch, kHead>(sums, seen, from + 64 * within,
                                              to + (write == Write::none ? 0 : 64 * within), head,
                                              count - within, ahead.beyond);
@@ -246,8 +246,8 @@ std::size_t compare_lines(HashState& state, const std::byte* fresh, std::byte* b
     const auto* held = reinterpret_cast<const std::byte*>(hash->buffer);
     hash_run<Write::none, prefetch, false>(sums, seen, held, nullptr, 0, hash->bufferedSize / 64, 0);
     const auto prefetch_ahead = [&](std::size_t i) __attribute__((always_inline)) {
-        prefetch_line<prefetch>(fresh + 64 * i + Ahead::kBytes);
-        prefetch_line<prefetch>(base + 64 * i + Ahead::kBytes);
+        prefetch_line<prefetch>(fresh + 64 * i + Ahead::kPacked);
+        prefetch_line<prefetch>(base + 64 * i + Ahead::kPacked);
     };
     // The memory ahead of a long block's end is prefetched last: it comes while the caller does something else.
     constexpr std::size_t kLate = 24;
@@ -288,7 +288,7 @@ void widen_block(const std::byte* from, std::byte* to, std::int64_t count) {
 template <Prefetch prefetch>
 void prefetch_rows(const std::byte* from, std::size_t in_row, std::size_t bytes, const Ahead& ahead) {
     for (std::size_t at = 0; at < bytes; at += 64)
-        prefetch_line<prefetch>(from + at + (in_row + at < ahead.within ? Ahead::kBytes : ahead.beyond));
+        prefetch_line<prefetch>(from + at + (in_row + at < ahead.within ? ahead.bytes : ahead.beyond));
 }
 
 template <Prefetch prefetch>

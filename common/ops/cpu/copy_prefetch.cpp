@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 3> kNames = {"non_temporal", "far", "near
 constexpr int kLooks = 9;
 constexpr double kTie = 0.97;
 constexpr std::size_t kBytes = 256 << 10;
+constexpr std::size_t kRow = 2 << 10;  // a row of half a projection; the other half is the gap
 
 std::string_view name_of(Prefetch way) {
     return kNames[static_cast<std::size_t>(way)];
@@ -29,7 +30,8 @@ std::string_view name_of(Prefetch way) {
 // The work of a sync on bytes that are in no cache: it hashes them, or hashes and copies them.
 class Look {
   public:
-    explicit Look(const CopyKernelSet& kernels) : kernels_(kernels), from_(kBytes + 64), to_(kBytes + 64) {}
+    Look(const CopyKernelSet& kernels, RowsLie rows)
+        : kernels_(kernels), apart_(rows == RowsLie::apart), from_(2 * kBytes + 64), to_(kBytes + 64) {}
 
     double seconds(Prefetch way) {
         const CopyKernels& kernels = kernels_.with(way);
@@ -40,15 +42,14 @@ class Look {
     double run(void (*lines)(HashState&, const CopyLines&)) {
         std::byte* const from = aligned(from_);
         std::byte* const to = aligned(to_);
-        for (std::size_t at = 0; at < kBytes; at += 64) {
-            _mm_clflush(from + at);
-            _mm_clflush(to + at);
-        }
+        for (std::size_t at = 0; at < 2 * kBytes; at += 64) _mm_clflush(from + at);
+        for (std::size_t at = 0; at < kBytes; at += 64) _mm_clflush(to + at);
         _mm_mfence();
         HashState state;
         kernels_.non_temporal.hash_begin(state);
         const auto start = std::chrono::steady_clock::now();
-        lines(state, {from, 0, to, 0, 1, kBytes});
+        apart_ ? lines(state, {from, 2 * kRow, to, kRow, kBytes / kRow, kRow})
+               : lines(state, {from, 0, to, 0, 1, kBytes});
         _mm_mfence();
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
@@ -57,6 +58,7 @@ class Look {
     }
 
     const CopyKernelSet& kernels_;
+    bool apart_;
     std::vector<std::byte> from_, to_;
 };
 
@@ -73,15 +75,16 @@ Prefetch fastest_prefetch(const std::function<double(Prefetch)>& seconds) {
                                         : kWays.front();
 }
 
-Prefetch choose_prefetch(const CopyKernelSet& kernels) {
+Prefetch choose_prefetch(const CopyKernelSet& kernels, RowsLie rows) {
     if (const char* forced = std::getenv("TANDEM_PREFETCH"); forced != nullptr && *forced != '\0') {
         const auto found = std::find(kNames.begin(), kNames.end(), forced);
         require(found != kNames.end(), "TANDEM_PREFETCH={}: known are non_temporal, far, near", forced);
         return kWays[static_cast<std::size_t>(found - kNames.begin())];
     }
-    Look look(kernels);
+    Look look(kernels, rows);
     const Prefetch fastest = fastest_prefetch([&](Prefetch way) { return look.seconds(way); });
-    log_debug("copies prefetch {}", name_of(fastest));
+    log_debug("copies of rows {} prefetch {}", rows == RowsLie::apart ? "apart" : "end to end",
+              name_of(fastest));
     return fastest;
 }
 

@@ -32,12 +32,12 @@ TEST(CopyPrefetch, TheShortestLookCounts) {
 
 TEST(CopyPrefetch, AVariableForcesIt) {
     ASSERT_EQ(::setenv("TANDEM_PREFETCH", "near", 1), 0);
-    EXPECT_EQ(choose_prefetch(kCopyBaseline), Prefetch::near);
+    EXPECT_EQ(choose_prefetch(kCopyBaseline, RowsLie::apart), Prefetch::near);
     ::setenv("TANDEM_PREFETCH", "far", 1);
-    EXPECT_EQ(choose_prefetch(kCopyBaseline), Prefetch::far);
+    EXPECT_EQ(choose_prefetch(kCopyBaseline, RowsLie::apart), Prefetch::far);
     ::setenv("TANDEM_PREFETCH", "nta", 1);
     try {
-        choose_prefetch(kCopyBaseline);
+        choose_prefetch(kCopyBaseline, RowsLie::apart);
         FAIL() << "an unknown way";
     } catch (const InvalidArgument& error) {
         EXPECT_NE(std::string(error.what()).find("TANDEM_PREFETCH=nta"), std::string::npos) << error.what();
