@@ -1,4 +1,4 @@
-// oneDNN's products with ours for 2 to 64 rows, wherever trials show that both have the same bits.
+// oneDNN's products with ours for up to 64 rows, wherever trials show that both have the same bits.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -95,8 +95,7 @@ PairPlan plan_of(const RightSide& side) {
 }
 
 std::unique_ptr<ProductKernel> make_on_machine(const Product& p) {
-    // One row is oneDNN's: the processor's own reading ahead is enough for it.
-    const bool ours = p.m > 1 && p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
+    const bool ours = p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
                       p.b.layout == WeightLayout::packed && !p.transpose_a && !p.accumulate &&
                       p.output == DType::float32 && kPairProducts.runs_here();
     const PairPlan plan = ours ? plan_of(p.b) : PairPlan();

@@ -75,7 +75,7 @@ const ProductLibrary& onednn();
 // elsewhere.
 std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k);
 
-// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for 2 to 64 rows of bfloat16 and a
+// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for up to 64 rows of bfloat16 and a
 // packed side where oneDNN multiplies it by AVX512-BF16, too, and a trial at the first use of the side has the same
 // bits. So neither TANDEM_INSTRUCTIONS nor which of the two multiplies changes a row.
 const ProductLibrary& machine_products();
