@@ -143,12 +143,14 @@ struct Batch {
                 sequences[b].tokens.push_back(
                     static_cast<std::int32_t>((static_cast<std::int64_t>(b) * 977 + i * 31) % 49152));
             }
-            for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + steps); ++i)
-                sequences[b].pages.push_back(cache.pool().allocate());
             step.tokens.push_back(7);
             step.lengths.push_back(static_cast<std::int32_t>(kPromptTokens + 1));
-            step.block_tables.push_back(sequences[b].pages);
         }
+        // Side by side, as sequences that grow together take them: no page lies beside the one before.
+        for (std::int64_t i = 0; i < cache.pages_for(kPromptTokens + steps); ++i) {
+            for (PrefillSequence& sequence : sequences) sequence.pages.push_back(cache.pool().allocate());
+        }
+        for (const PrefillSequence& sequence : sequences) step.block_tables.push_back(sequence.pages);
     }
     ~Batch() {
         for (const PrefillSequence& sequence : sequences) {

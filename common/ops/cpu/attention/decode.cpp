@@ -104,6 +104,15 @@ void place_token(const Steps& in, const Item& item) {
     std::memcpy(in.v_cache.raw() + bytes(to), in.fresh.v.raw() + bytes(from), size);
 }
 
+detail::PagesInTurn pages_in_turn(const Steps& in, const Item& item) {
+    const std::vector<std::vector<std::int32_t>>& tables = *in.block_tables;
+    const auto sequence = static_cast<std::size_t>(item.sequence);
+    const std::size_t next = sequence + static_cast<std::size_t>(compute_threads());
+    const std::int64_t page_size = in.k_cache.dim(1), length = (*in.lengths)[sequence];
+    return {tables[sequence], (length + page_size - 1) / page_size,
+            next < tables.size() ? &tables[next] : nullptr};
+}
+
 // Keys are the outer loop: heads lie side by side in a page, which is read once from its beginning to its end.
 template <typename Tiles>
 void decode_heads(const Tiles& tiles, const Steps& in, const Item& item) {
@@ -114,9 +123,10 @@ void decode_heads(const Tiles& tiles, const Steps& in, const Item& item) {
     thread_local std::vector<GroupTile> groups;
     make_tiles(tiles, in, item, scratch, groups);
     typename Tiles::Page page(tiles);
+    const detail::PagesInTurn in_turn = pages_in_turn(in, item);
     for (std::int64_t key = 0; key < length; key += kKeyTile) {
         const std::int64_t count = std::min(kKeyTile, length - key);
-        if (item.count == s.kv_heads) detail::read_pages(in.k_cache, in.v_cache, pages, key, count);
+        if (item.count == s.kv_heads) detail::read_pages(in.k_cache, in.v_cache, in_turn, key, count);
         typename Tiles::KeyTile keys{};
         std::int64_t loaded = -1;
         for (GroupTile& g : groups) {

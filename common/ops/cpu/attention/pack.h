@@ -39,10 +39,23 @@ void find_page_rows(const Tensor& k_cache, const Tensor& v_cache, const std::vec
                     std::int64_t key, std::int64_t count, std::int64_t kv_head, const AttentionShape& shape,
                     std::int64_t* offsets);
 
+// The pages of a sequence, and behind them those of the one that the thread probably reads next.
+struct PagesInTurn {
+    const std::vector<std::int32_t>& own;
+    std::int64_t used;                      // of own
+    const std::vector<std::int32_t>* next;  // null: not known
+    // Negative behind them all.
+    std::int64_t at(std::int64_t index) const {
+        if (index < used) return own[static_cast<std::size_t>(index)];
+        const auto further = static_cast<std::size_t>(index - used);
+        return next != nullptr && further < next->size() ? (*next)[further] : -1;
+    }
+};
+
 // Reads keys [key, key + count) of all kv heads, and their values, into the caches: in the order in which they lie,
-// which memory delivers fastest.
-void read_pages(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
-                std::int64_t key, std::int64_t count);
+// which memory delivers fastest; and asks for those that follow.
+void read_pages(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages, std::int64_t key,
+                std::int64_t count);
 
 // The keys and values of one kv head of a segment, cut into key tiles.
 class PackedKeys {
