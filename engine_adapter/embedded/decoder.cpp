@@ -62,12 +62,21 @@ class Decoder::Steps {
     }
     void begin(std::size_t layer) { layer_ = layer; }
 
-    Tensor normed(Role role, const Tensor& x) { return norm(role, x, h_); }
+    Tensor normed(Role role, const Tensor& x) {
+        if (!waiting_.defined()) return norm(role, x, h_);
+        ops::add_rms_norm(d_.stream_, x, std::exchange(waiting_, {}), d_.weights_.layer(layer_)[role],
+                          d_.config_.rms_norm_eps, h_);
+        return h_;
+    }
     Tensor attention(const Tensor& h) { return model::run_attention(*this, h); }
     Tensor mlp(const Tensor& h) { return model::run_mlp(*this, h); }
+    // Added when the next norm reads x.
     Tensor added(const Tensor& x, const Tensor& update) {
-        ops::add(d_.stream_, x, update);
+        waiting_ = update;
         return x;
+    }
+    void end(const Tensor& x) {
+        if (waiting_.defined()) ops::add(d_.stream_, x, std::exchange(waiting_, {}));
     }
     Tensor projected(Role role, const Tensor& x) {
         const Tensor& y = target_of(role);
@@ -153,6 +162,7 @@ class Decoder::Steps {
     const Pass& pass_;
     std::size_t layer_ = 0;
     Tensor h_, update_, q_, k_, v_, q_normed_, k_normed_, attended_, gate_, up_, activated_;
+    Tensor waiting_;  // what is to be added to x; undefined: nothing
 };
 
 Tensor Decoder::layers(const Pass& pass) {
@@ -163,6 +173,7 @@ Tensor Decoder::layers(const Pass& pass) {
         steps.begin(i);
         x = model::run_layer(steps, x);
     }
+    steps.end(x);
     return x;
 }
 

@@ -26,6 +26,10 @@ TANDEM_CLONES void narrow_loop(const std::uint32_t* from, std::uint16_t* to, std
     }
 }
 
+TANDEM_CLONES void add_into(float* sums, const float* more, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) sums[i] += more[i];
+}
+
 void widen(const bfloat16* from, float* to, std::int64_t count) {
     widen_loop(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<std::uint32_t*>(to), count);
 }
@@ -41,10 +45,6 @@ namespace {
 
 constexpr std::int64_t kElementBlock = 4096;
 constexpr std::int64_t kAddBlock = 2048;
-
-TANDEM_CLONES void add_rows_loop(float* a, const float* b, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) a[i] += b[i];
-}
 
 void cast_half(const Tensor& from, const Tensor& to) {
     const auto* half = reinterpret_cast<const std::uint16_t*>(from.raw());
@@ -95,7 +95,7 @@ void add(Stream& stream, Tensor a, const Tensor& b) {
             std::array<float, kAddBlock> scratch_b;
             float* sum = detail::begin_row(a, i, scratch_a.data());
             detail::read_row(a, i, count, scratch_a.data());
-            add_rows_loop(sum, detail::read_row(b, i, count, scratch_b.data()), count);
+            detail::add_into(sum, detail::read_row(b, i, count, scratch_b.data()), count);
             detail::finish_row(a, i, count, sum);
         });
     });

@@ -55,10 +55,6 @@ const std::byte* left_side(const PlainProduct& p, std::int64_t first_row, const 
     return room.data();
 }
 
-TANDEM_CLONES void add_into(float* sums, const float* more, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) sums[i] += more[i];
-}
-
 // Columns [first, first + count) of one row of c, from the sums of its products.
 void finish(const PlainProduct& p, std::int64_t row, std::int64_t first, std::int64_t count, float* sums,
             const float* bias, float* wide) {

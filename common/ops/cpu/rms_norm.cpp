@@ -2,9 +2,9 @@
 #include "common/ops/rms_norm.h"
 
 #include <cmath>
-#include <memory>
 #include <vector>
 
+#include "common/ops/cpu/lines.h"
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/rows.h"
 #include "common/ops/cpu/simd.h"
@@ -52,25 +52,49 @@ TANDEM_CLONES void backward_loop(const float* dy, const float* x, const float* w
 
 }  // namespace
 
-void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
+namespace {
+
+// A thread's memory between its rows.
+float* row_scratch(std::int64_t floats) {
+    thread_local detail::Lines memory;
+    memory.reserve(static_cast<std::size_t>(floats) * sizeof(float));
+    return reinterpret_cast<float*>(memory.data());
+}
+
+// y of rows of x, to which `update` is added before where it is defined.
+void norm_rows(const Tensor& x, const Tensor& update, const Tensor& weight, float eps, const Tensor& y,
+               const Tensor& rstd) {
     const std::int64_t dim = x.dim(-1);
-    const std::int64_t rows = x.numel() / dim;
-    stream.enqueue([=] {
-        std::vector<float> wide(static_cast<std::size_t>(dim));
-        const float* w = detail::read_row(weight, 0, dim, wide.data());
-        detail::parallel_rows(rows, dim, [&](std::int64_t first, std::int64_t count) {
-            const auto scratch = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(2 * dim));
-            for (std::int64_t row = first; row < first + count; ++row) {
-                const float* in = detail::read_row(x, row * dim, dim, scratch.get());
-                float* out = detail::begin_row(y, row * dim, scratch.get() + dim);
-                const float mean = row_square_sum_loop(in, dim) / static_cast<float>(dim);
-                const float r = 1.0f / std::sqrt(mean + eps);
-                normalise_loop(in, w, r, out, dim);
-                detail::finish_row(y, row * dim, dim, out);
-                if (rstd.defined()) rstd.data<float>()[row] = r;
+    detail::parallel_rows(x.numel() / dim, dim, [&](std::int64_t first, std::int64_t count) {
+        float* const scratch = row_scratch(4 * dim);
+        const float* const w = detail::read_row(weight, 0, dim, scratch + 3 * dim);
+        for (std::int64_t row = first; row < first + count; ++row) {
+            const std::int64_t at = row * dim;
+            if (update.defined()) {
+                float* const sum = detail::begin_row(x, at, scratch);
+                detail::read_row(x, at, dim, scratch);
+                detail::add_into(sum, detail::read_row(update, at, dim, scratch + 2 * dim), dim);
+                detail::finish_row(x, at, dim, sum);
             }
-        });
+            const float* const in = detail::read_row(x, at, dim, scratch);
+            float* const out = detail::begin_row(y, at, scratch + dim);
+            const float mean = row_square_sum_loop(in, dim) / static_cast<float>(dim);
+            const float r = 1.0f / std::sqrt(mean + eps);
+            normalise_loop(in, w, r, out, dim);
+            detail::finish_row(y, at, dim, out);
+            if (rstd.defined()) rstd.data<float>()[row] = r;
+        }
     });
+}
+
+}  // namespace
+
+void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, Tensor y, Tensor rstd) {
+    stream.enqueue([=] { norm_rows(x, {}, weight, eps, y, rstd); });
+}
+
+void add_rms_norm(Stream& stream, Tensor x, const Tensor& update, const Tensor& weight, float eps, Tensor y) {
+    stream.enqueue([=] { norm_rows(x, update, weight, eps, y, {}); });
 }
 
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,

@@ -9,6 +9,7 @@ namespace tandem::ops::detail {
 
 void widen(const bfloat16* from, float* to, std::int64_t count);
 void narrow(const float* from, bfloat16* to, std::int64_t count);  // round to nearest even
+void add_into(float* sums, const float* more, std::int64_t count);
 
 // Elements [offset, offset + count) of `tensor` as float32: in place, or widened into `scratch` [count].
 inline const float* read_row(const Tensor& tensor, std::int64_t offset, std::int64_t count, float* scratch) {

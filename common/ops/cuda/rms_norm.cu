@@ -5,6 +5,7 @@
 #include "common/ops/cuda/reduce.cuh"
 #include "common/ops/cuda/rms_norm_rows.cuh"
 #include "common/ops/cuda/work.cuh"
+#include "common/ops/elementwise.h"
 #include "common/ops/rms_norm.h"
 
 namespace tandem::ops::TANDEM_KERNELS {
@@ -193,6 +194,11 @@ void rms_norm(Stream& stream, const Tensor& x, const Tensor& weight, float eps, 
     work.launch(warps ? forward_kernel<true> : forward_kernel<false>,
                 std::min(warps ? ceil_div(rows, kThreads / 32) : rows, kGridBlocks), kThreads, 0, from,
                 factors, eps, inverse_dim, rows, dim, to, stds);
+}
+
+void add_rms_norm(Stream& stream, Tensor x, const Tensor& update, const Tensor& weight, float eps, Tensor y) {
+    add(stream, x, update);
+    rms_norm(stream, x, weight, eps, y, {});
 }
 
 void rms_norm_backward(Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& weight,

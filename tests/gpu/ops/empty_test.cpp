@@ -11,6 +11,7 @@ namespace {
 TEST(GpuEmpty, RowsOfNothing) {
     const Tensor weight = random({16}, 1), none = zeros({0, 16}), heads = zeros({0, 2, 16});
     compare({{none}, {weight}, {none}, {zeros({0}), true}}, BOTH(rms_norm(s, t[0], t[1], 1e-6f, t[2], t[3])));
+    compare({{none}, {none}, {weight}, {none}}, BOTH(add_rms_norm(s, t[0], t[1], t[2], 1e-6f, t[3])));
     compare({{none}, {none}, {weight}, {zeros({0}), true}, {none}, {weight, true}},
             BOTH(rms_norm_backward(s, t[0], t[1], t[2], t[3], t[4], t[5], false)));
     for (const Tensor& nothing : {none, zeros({16, 0})}) {

@@ -83,6 +83,8 @@ TEST(GpuRows, RmsNorm) {
         compare({{x}, {weight}, {zeros({rows, dim})}, {zeros({rows}), true}},
                 BOTH(rms_norm(s, t[0], t[1], 1e-6f, t[2], t[3])));
         compare({{x}, {weight}, {zeros({rows, dim})}}, BOTH(rms_norm(s, t[0], t[1], 1e-6f, t[2], Tensor())));
+        compare({{x}, {random({rows, dim}, 3)}, {weight}, {zeros({rows, dim})}},
+                BOTH(add_rms_norm(s, t[0], t[1], t[2], 1e-6f, t[3])));
     }
 }
 

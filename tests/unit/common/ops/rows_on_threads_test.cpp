@@ -31,14 +31,15 @@ TEST(RowsOnThreads, DoNotDependOnTheirNumber) {
         const Tensor gain = random_tensor(generator, {kDim}, dtype);
         const Tensor normed = zeros({kTokens, kDim}, dtype), rstd = zeros({kTokens});
         const Tensor sum = x.clone("test"), heads = x.clone("test").reshape({kTokens, kHeads, kHeadDim});
-        const Tensor activated = zeros({kTokens, kDim}, dtype);
+        const Tensor activated = zeros({kTokens, kDim}, dtype), normed_sum = zeros({kTokens, kDim}, dtype);
         ops::set_compute_threads(threads);
         ops::rms_norm(stream, x, gain, 1e-6f, normed, rstd);
         ops::add(stream, sum, more);
+        ops::add_rms_norm(stream, sum, x, gain, 1e-6f, normed_sum);
         ops::rope(stream, heads, positions, table);
         ops::swiglu(stream, x, more, activated);
         ops::set_compute_threads(1);
-        return std::vector<Tensor>{normed, rstd, sum, heads, activated};
+        return std::vector<Tensor>{normed, rstd, sum, normed_sum, heads, activated};
     };
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
         const std::vector<Tensor> wanted = row_ops(dtype, 1);

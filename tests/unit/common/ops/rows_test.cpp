@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/ops/elementwise.h"
@@ -82,6 +83,30 @@ TEST(RmsNorm, ForwardAndBackward) {
 }
 
 // A token's bits do not depend on which positions were asked for before.
+TEST(RmsNorm, BehindASum) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(3);
+    for (const auto& [dtype, of_update] : {std::pair{DType::float32, DType::float32},
+                                           {DType::bfloat16, DType::bfloat16},
+                                           {DType::bfloat16, DType::float32}}) {
+        for (const std::int64_t dim : {1, 17, 576}) {
+            const Tensor x = random_tensor(generator, {5, dim}, dtype), sum = x.clone("test");
+            const Tensor update = random_tensor(generator, {5, dim}, of_update);
+            const Tensor weight = random_tensor(generator, {dim}, dtype);
+            const Tensor wanted = zeros({5, dim}, dtype), got = zeros({5, dim}, dtype);
+            ops::add(stream, sum, update);
+            ops::rms_norm(stream, sum, weight, kEps, wanted);
+            ops::add_rms_norm(stream, x, update, weight, kEps, got);
+            expect_same_bits(x, sum, "x + update");
+            expect_same_bits(got, wanted, "its norm");
+        }
+    }
+    EXPECT_THROW(ops::add_rms_norm(stream, zeros({2, 4}), zeros({2, 5}), zeros({4}), kEps, zeros({2, 4})),
+                 InvalidArgument);
+    EXPECT_THROW(ops::add_rms_norm(stream, zeros({2, 4}), zeros({2, 4}), zeros({5}), kEps, zeros({2, 4})),
+                 InvalidArgument);
+}
+
 TEST(Rope, ATableThatHasGrownIsTheSame) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(3);
