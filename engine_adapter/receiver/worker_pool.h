@@ -1,9 +1,11 @@
 // A few threads that share a list of independent jobs: the caller works too and returns when all are done.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "common/device/stream.h"
@@ -13,6 +15,7 @@ namespace tandem::engine {
 class WorkerPool {
   public:
     explicit WorkerPool(int threads);  // the caller counts as one
+    ~WorkerPool();
     // Runs job(0) … job(count - 1), each once, on whichever thread is free. Rethrows the first exception
     // after all threads have stopped.
     void run(std::size_t count, const std::function<void(std::size_t)>& job);
@@ -24,8 +27,11 @@ class WorkerPool {
   private:
     bool hold(const std::function<int(std::size_t)>& core, std::size_t count);
 
+    class CoreThread;
+
     std::vector<Stream> helpers_;
-    std::map<int, Stream> on_core_;
+    std::atomic<unsigned> left_{0};  // threads of on_core_ that have a task
+    std::map<int, std::unique_ptr<CoreThread>> on_core_;
 };
 
 }  // namespace tandem::engine

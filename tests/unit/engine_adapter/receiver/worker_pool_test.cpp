@@ -5,7 +5,10 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
+#include <random>
 #include <stdexcept>
+#include <thread>
 
 #include "common/cores.h"
 
@@ -33,6 +36,22 @@ TEST(WorkerPool, RunsEachJobOnItsCore) {
         const std::vector<int> on = run_on(pool, usable);
         for (std::size_t i = 0; i < kJobs; ++i) EXPECT_EQ(on[i], usable[i % usable.size()]) << i;
     }
+}
+
+// The next jobs come while a thread still looks for them, as it stops to, and when it sleeps.
+TEST(WorkerPool, TakesJobsHoweverLateTheyCome) {
+    const std::vector<int> usable = usable_cores();
+    WorkerPool pool(static_cast<int>(usable.size()));
+    std::mt19937 generator(7);
+    std::size_t done = 0;
+    for (std::size_t again = 0; again < 400; ++again) {
+        std::atomic<std::size_t> runs{0};
+        pool.run_on([&](std::size_t i) { return usable[i % usable.size()]; }, kJobs,
+                    [&](std::size_t) { ++runs; });
+        done += runs;
+        if (again % 4 != 0) std::this_thread::sleep_for(std::chrono::microseconds(generator() % 1000));
+    }
+    EXPECT_EQ(done, 400 * kJobs);
 }
 
 TEST(WorkerPool, RunsWhatHasNoUsableCoreElsewhere) {
