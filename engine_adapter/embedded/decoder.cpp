@@ -75,6 +75,7 @@ class Decoder::Steps {
         waiting_ = update;
         return x;
     }
+    // What the last layer gave, which no norm of a layer follows.
     void end(const Tensor& x) {
         if (waiting_.defined()) ops::add(d_.stream_, x, std::exchange(waiting_, {}));
     }

@@ -50,10 +50,6 @@ TANDEM_CLONES void backward_loop(const float* dy, const float* x, const float* w
     }
 }
 
-}  // namespace
-
-namespace {
-
 // A thread's memory between its rows.
 float* row_scratch(std::int64_t floats) {
     thread_local detail::Lines memory;

@@ -268,8 +268,8 @@ TEST_F(StoreTest, KeepsEachKeysCostsForAWeek) {
 
 TEST_F(StoreTest, TakesADamagedFileForNone) {
     std::filesystem::create_directories(file().parent_path());
-    for (const char* text : {"", "{", "[]", R"({"format": 3})", R"({"format": 2, "entries": {"a": {}}})",
-                             R"({"format": 3, "entries": {"a": {"fill": 3}}})"}) {
+    for (const char* text : {"", "{", "[]", R"({"format": 4})", R"({"format": 3, "entries": {"a": {}}})",
+                             R"({"format": 4, "entries": {"a": {"fill": 3}}})"}) {
         std::ofstream(file()) << text;
         EXPECT_FALSE(stored_costs(file(), "a", 10)) << text;
         store_costs(file(), "a", shared_cores());
