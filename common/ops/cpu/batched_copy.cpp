@@ -62,8 +62,7 @@ class Copy {
 
   private:
     static detail::RowsLie rows_lie(const CopyItem& item) {
-        const bool packed = item.rows <= 1 || item.from_stride == item.from.bytes;
-        return packed ? detail::RowsLie::end_to_end : detail::RowsLie::apart;
+        return detail::rows_lie(item.from.bytes, item.from_stride, item.rows);
     }
 
     // The source may be a peer's memory, which it writes meanwhile: what is hashed must be what is written.

@@ -29,14 +29,20 @@ enum class Prefetch : std::uint8_t {
     near,          // prefetcht0: to all caches
 };
 
+enum class RowsLie : std::uint8_t { end_to_end, apart };
+// always_inline, here and below: no set of kernels may own the program's only copy.
+inline __attribute__((always_inline)) RowsLie rows_lie(std::size_t row_bytes, std::size_t stride,
+                                                       std::int64_t rows) {
+    return rows <= 1 || stride == row_bytes ? RowsLie::end_to_end : RowsLie::apart;
+}
+
 // How far ahead lines are prefetched, as distances in memory: `bytes` within a row, `beyond` at its end, so
 // that it is about `bytes` of the rows without the gaps between them. Hardware runs ahead by itself where rows
 // lie end to end; across gaps it does not, and needs more time.
 struct Ahead {
     static constexpr std::size_t kPacked = 4096, kAcrossGaps = 16384;
-    // always_inline: no set of kernels may own the program's only copy.
     __attribute__((always_inline)) Ahead(std::size_t row_bytes, std::size_t stride, std::int64_t rows)
-        : bytes(rows == 1 || stride == row_bytes ? kPacked : kAcrossGaps),
+        : bytes(rows_lie(row_bytes, stride, rows) == RowsLie::end_to_end ? kPacked : kAcrossGaps),
           within(row_bytes > bytes ? row_bytes - bytes : 0),
           beyond(rows == 1    ? bytes
                  : within > 0 ? stride - row_bytes + bytes
@@ -69,8 +75,6 @@ struct CopyKernels {
     void (*widen)(const std::byte* from, std::byte* to, std::int64_t count);   // bfloat16 -> float32
     void (*fence)();
 };
-
-enum class RowsLie : std::uint8_t { end_to_end, apart };
 
 // The same kernels with each way of prefetching; the bits are the same.
 struct CopyKernelSet {

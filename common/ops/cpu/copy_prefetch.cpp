@@ -31,7 +31,11 @@ std::string_view name_of(Prefetch way) {
 class Look {
   public:
     Look(const CopyKernelSet& kernels, RowsLie rows)
-        : kernels_(kernels), apart_(rows == RowsLie::apart), from_(2 * kBytes + 64), to_(kBytes + 64) {}
+        : kernels_(kernels),
+          apart_(rows == RowsLie::apart),
+          from_bytes_(apart_ ? 2 * kBytes : kBytes),
+          from_(from_bytes_ + 64),
+          to_(kBytes + 64) {}
 
     double seconds(Prefetch way) {
         const CopyKernels& kernels = kernels_.with(way);
@@ -42,7 +46,7 @@ class Look {
     double run(void (*lines)(HashState&, const CopyLines&)) {
         std::byte* const from = aligned(from_);
         std::byte* const to = aligned(to_);
-        for (std::size_t at = 0; at < 2 * kBytes; at += 64) _mm_clflush(from + at);
+        for (std::size_t at = 0; at < from_bytes_; at += 64) _mm_clflush(from + at);
         for (std::size_t at = 0; at < kBytes; at += 64) _mm_clflush(to + at);
         _mm_mfence();
         HashState state;
@@ -59,6 +63,7 @@ class Look {
 
     const CopyKernelSet& kernels_;
     bool apart_;
+    std::size_t from_bytes_;
     std::vector<std::byte> from_, to_;
 };
 
