@@ -50,9 +50,16 @@ TANDEM_CLONES void backward_loop(const float* dy, const float* x, const float* w
     }
 }
 
-// A thread's memory between its rows.
-float* row_scratch(std::int64_t floats) {
-    thread_local detail::Lines memory;
+// A thread's memory between its norms.
+struct NormMemory {
+    detail::Lines rows, weight;
+    static NormMemory& own() {
+        thread_local NormMemory instance;
+        return instance;
+    }
+};
+
+float* room_for(detail::Lines& memory, std::int64_t floats) {
     memory.reserve(static_cast<std::size_t>(floats) * sizeof(float));
     return reinterpret_cast<float*>(memory.data());
 }
@@ -61,9 +68,9 @@ float* row_scratch(std::int64_t floats) {
 void norm_rows(const Tensor& x, const Tensor& update, const Tensor& weight, float eps, const Tensor& y,
                const Tensor& rstd) {
     const std::int64_t dim = x.dim(-1);
+    const float* const w = detail::read_row(weight, 0, dim, room_for(NormMemory::own().weight, dim));
     detail::parallel_rows(x.numel() / dim, dim, [&](std::int64_t first, std::int64_t count) {
-        float* const scratch = row_scratch(4 * dim);
-        const float* const w = detail::read_row(weight, 0, dim, scratch + 3 * dim);
+        float* const scratch = room_for(NormMemory::own().rows, 3 * dim);
         for (std::int64_t row = first; row < first + count; ++row) {
             const std::int64_t at = row * dim;
             if (update.defined()) {
