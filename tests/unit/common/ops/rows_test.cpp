@@ -82,7 +82,6 @@ TEST(RmsNorm, ForwardAndBackward) {
                  InvalidArgument);
 }
 
-// A token's bits do not depend on which positions were asked for before.
 TEST(RmsNorm, BehindASum) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(3);
@@ -107,6 +106,7 @@ TEST(RmsNorm, BehindASum) {
                  InvalidArgument);
 }
 
+// A token's bits do not depend on which positions were asked for before.
 TEST(Rope, ATableThatHasGrownIsTheSame) {
     Stream stream = Stream::make_inline();
     std::mt19937 generator(3);
