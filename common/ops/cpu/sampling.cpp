@@ -1,5 +1,5 @@
 // Sampling on the CPU. A choice without restriction finds its block of logits by the blocks' sums; a
-// restriction collects the largest weights and looks for a mass among them, without sorting.
+// restriction counts tokens into classes of about the same weight, and looks into two of them.
 #include "common/ops/sampling.h"
 
 #include <algorithm>
@@ -11,84 +11,21 @@
 #include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/row_softmax.h"
 #include "common/ops/cpu/softmax_kernels.h"
+#include "common/ops/cpu/weight_classes.h"
 
 namespace tandem::ops {
 namespace {
 
 using cpu::RowMax;
 using cpu::RowSoftmax;
+using cpu::WeightClasses;
+using cpu::Weighted;
 
 constexpr auto kBlock = static_cast<std::size_t>(detail::kSoftmaxBlock);
 
 void exponentiate(const RowSoftmax& row, std::span<const float> logits, float* weights) {
     detail::softmax_kernels().weights(logits.data(), static_cast<std::int64_t>(logits.size()), row.max,
                                       row.inverse_temperature, weights);
-}
-
-struct Weighted {
-    float weight;
-    std::int32_t token;
-};
-
-bool likelier(const Weighted& a, const Weighted& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
-}
-
-double mass_of(std::span<const Weighted> tokens) {
-    double mass = 0;
-    for (const Weighted& token : tokens) mass += static_cast<double>(token.weight);
-    return mass;
-}
-
-// Where, with the likeliest first, the mass of those before passes from at most `target` to more; the last one
-// if it never does. Moves the likelier ones before it, in no order.
-struct AtMass {
-    std::size_t rank;
-    double before;
-};
-
-AtMass find_mass(std::span<Weighted> tokens, double target) {
-    std::size_t begin = 0, end = tokens.size();
-    double before = 0;
-    while (end - begin > 1) {
-        const std::size_t middle = begin + (end - begin) / 2;
-        const auto at = [&](std::size_t rank) { return tokens.begin() + static_cast<std::ptrdiff_t>(rank); };
-        std::nth_element(at(begin), at(middle), at(end), likelier);
-        const double mass = mass_of(tokens.subspan(begin, middle - begin));
-        if (before + mass > target) {
-            end = middle;
-        } else {
-            before += mass;
-            begin = middle;
-        }
-    }
-    return {begin, before};
-}
-
-// All tokens that a restriction may keep and some more, in no order, but none without weight. Collected from
-// the largest weights on, because it usually keeps few.
-void collect(const RowSoftmax& row, const Sampling& params, std::vector<Weighted>& tokens) {
-    thread_local std::vector<float> weights;
-    thread_local std::vector<std::int32_t> found;
-    weights.resize(row.logits.size());
-    found.resize(row.logits.size());
-    exponentiate(row, row.logits, weights.data());
-    tokens.clear();
-    double mass = 0;
-    float high = 2.0f;  // the largest is 1
-    constexpr float kLeast = std::numeric_limits<float>::min();
-    while (high > kLeast) {
-        const float low = std::max(high * 0.0625f, kLeast);
-        const std::size_t count = detail::softmax_kernels().tokens_between(
-            weights.data(), static_cast<std::int64_t>(weights.size()), low, high, found.data());
-        for (const std::int32_t token : std::span(found).first(count))
-            tokens.push_back({weights[static_cast<std::size_t>(token)], token});
-        mass += mass_of(std::span(tokens).last(count));
-        if (params.top_p < 1.0f && mass >= static_cast<double>(params.top_p) * row.sum) return;
-        if (params.top_k > 0 && tokens.size() >= static_cast<std::size_t>(params.top_k)) return;
-        if (low <= params.min_p) return;
-        high = low;
-    }
 }
 
 std::int32_t likeliest_token(std::span<const float> logits, const RowMax& max) {
@@ -123,21 +60,68 @@ std::int32_t draw(const RowSoftmax& row, double uniform) {
     return static_cast<std::int32_t>(last);
 }
 
-// Each of the three keeps the likeliest tokens up to a rank.
+// Each of the three keeps the likeliest tokens up to a rank: classes of them whole, and some of one more.
+struct Kept {
+    std::size_t classes = 0;
+    double mass = 0;             // of these
+    std::vector<Weighted> rest;  // of the class behind them
+};
+
+void keep(const RowSoftmax& row, const Sampling& params, const WeightClasses& all, Kept& kept) {
+    const std::size_t most =
+        params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : std::numeric_limits<std::size_t>::max();
+    const double wanted = params.top_p < 1.0f ? static_cast<double>(params.top_p) * row.sum
+                                              : std::numeric_limits<double>::infinity();
+    std::size_t tokens = 0, at = 0;
+    kept.mass = 0;
+    for (; at + 1 < all.size(); ++at) {
+        const bool ends = tokens + all.tokens(at) >= most || kept.mass + all.mass(at) >= wanted ||
+                          all.least(at) < params.min_p;
+        if (ends) break;
+        tokens += all.tokens(at);
+        kept.mass += all.mass(at);
+    }
+    kept.classes = at;
+    std::vector<Weighted>& rest = kept.rest;
+    all.collect(at, rest);
+    std::erase_if(rest, [&](const Weighted& token) { return token.weight < params.min_p; });
+    if (rest.size() > most - tokens) {
+        std::nth_element(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(most - tokens), rest.end(),
+                         cpu::likelier);
+        rest.resize(most - tokens);
+    }
+    if (!rest.empty() && params.top_p < 1.0f) {
+        const cpu::AtMass last = cpu::find_mass(rest, wanted - kept.mass);
+        const std::size_t fewest = tokens == 0 ? 1 : 0;
+        rest.resize(std::max(fewest, last.rank + (kept.mass + last.before < wanted ? 1 : 0)));
+    }
+}
+
+// Lighter tokens than this are out. By top_p, since all that are lighter than a token's share of what it leaves out
+// weigh less than that together; a little less, because sums are rounded.
+float least_weight(const RowSoftmax& row, const Sampling& params) {
+    const double out = 0.99 * (1.0 - static_cast<double>(params.top_p)) * row.sum;
+    return std::max(params.min_p, static_cast<float>(out / static_cast<double>(row.logits.size())));
+}
+
 std::int32_t draw_restricted(const RowSoftmax& row, const Sampling& params) {
-    thread_local std::vector<Weighted> tokens;
-    collect(row, params, tokens);
-    std::erase_if(tokens, [&](const Weighted& token) { return token.weight < params.min_p; });
-    if (params.top_k > 0 && tokens.size() > static_cast<std::size_t>(params.top_k)) {
-        std::nth_element(tokens.begin(), tokens.begin() + params.top_k, tokens.end(), likelier);
-        tokens.resize(static_cast<std::size_t>(params.top_k));
+    thread_local std::vector<float> weights;
+    thread_local WeightClasses all;
+    thread_local Kept kept;
+    weights.resize(row.logits.size());
+    exponentiate(row, row.logits, weights.data());
+    all.count(weights, least_weight(row, params));
+    keep(row, params, all, kept);
+    const double target = params.uniform * (kept.mass + cpu::mass_of(kept.rest));
+    double before = 0;
+    for (std::size_t at = 0; at < kept.classes; ++at) {
+        if (before + all.mass(at) > target) {
+            all.collect(at, kept.rest);
+            break;
+        }
+        before += all.mass(at);
     }
-    if (params.top_p < 1.0f) {
-        const double wanted = static_cast<double>(params.top_p) * row.sum;
-        const AtMass last = find_mass(tokens, wanted);
-        tokens.resize(std::max<std::size_t>(1, last.rank + (last.before < wanted ? 1 : 0)));
-    }
-    return tokens[find_mass(tokens, params.uniform * mass_of(tokens)).rank].token;
+    return kept.rest[cpu::find_mass(kept.rest, target - before).rank].token;
 }
 
 struct Choice {

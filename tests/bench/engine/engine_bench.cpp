@@ -235,7 +235,9 @@ nlohmann::json measure_sampling(const Options& options) {
                              {"greedy, log-probs", {.temperature = 0.0f, .logprob = true}},
                              {"temperature 1", {}},
                              {"temperature 1, log-probs", {.logprob = true}},
-                             {"top-p 0.95, log-probs", {.top_p = 0.95f, .logprob = true}}};
+                             {"top-p 0.95, log-probs", {.top_p = 0.95f, .logprob = true}},
+                             {"top-k 40, log-probs", {.top_k = 40, .logprob = true}},
+                             {"min-p 0.05, log-probs", {.min_p = 0.05f, .logprob = true}}};
     const std::int64_t steps = kRounds * static_cast<std::int64_t>(ways.size()) + 2;
     const model::ModelConfig config = smollm2_135m(options.layers);
     Stream stream = Stream::make_compute({});

@@ -163,6 +163,26 @@ TEST(Sampler, TheTokenOfARandomNumberAmongTheLikeliestIsTheExactOne) {
     }
 }
 
+// Equals are one class, however many they are.
+TEST(Sampler, AmongEqualsTheLowestAreKept) {
+    constexpr std::int32_t kTokens = 6000;
+    std::vector<float> logits(kTokens, 0.5f);
+    logits[4321] = 3.5f;  // e^3 times as likely
+    const double likeliest = std::exp(3.0), all = likeliest + kTokens - 1;
+    const auto expected = [&](double kept, double uniform) {  // of a mass `kept`, in units of the equals'
+        const auto rank = static_cast<std::int32_t>(std::floor(kept * uniform - likeliest));
+        return kept * uniform < likeliest ? 4321 : rank + (rank >= 4321 ? 1 : 0);
+    };
+    for (int i = 0; i < 40; ++i) {
+        const double uniform = (i + 0.499) / 40;
+        EXPECT_EQ(sample(logits, {.top_k = 1001}, uniform), expected(likeliest + 1000, uniform)) << uniform;
+        EXPECT_EQ(sample(logits, {.min_p = 0.01f}, uniform), expected(all, uniform)) << uniform;
+        EXPECT_EQ(sample(logits, {.min_p = 0.9f}, uniform), 4321);
+        const double kept = likeliest + std::ceil(0.75 * all - likeliest);
+        EXPECT_EQ(sample(logits, {.top_p = 0.75f}, uniform), expected(kept, uniform)) << uniform;
+    }
+}
+
 TEST(Sampler, GreedyAndItsTies) {
     const std::vector<float> logits = {1, 3, 2, 3};
     Sampling greedy;
