@@ -84,16 +84,21 @@ void measure(Table& table, std::int64_t length, DType dtype) {
                           "GFLOP/s", 2.5 * flops / backward_ms * 1e-6 / matmul_rate, against});
 }
 
+struct Heads {
+    std::int64_t queries = kHeads, kv = kKvHeads, dim = kHeadDim;
+};
+
 // One new token of each of `batch` sequences of `length`, pages of 16, layer after layer; the bytes are those of the
 // caches.
-void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::int64_t layers, DType dtype) {
+void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::int64_t layers, DType dtype,
+                    const Heads& heads = {}) {
     Stream stream = Stream::make_inline();
     const std::int64_t pages = batch * length / 16;
-    const Tensor q = random_tensor({batch, kHeads, kHeadDim}, dtype, 1);
+    const Tensor q = random_tensor({batch, heads.queries, heads.dim}, dtype, 1);
     // In one piece, as an engine has them: large pages of memory.
-    const Tensor caches = random_tensor({2 * layers, pages, 16, kKvHeads, kHeadDim}, dtype, 2);
+    const Tensor caches = random_tensor({2 * layers, pages, 16, heads.kv, heads.dim}, dtype, 2);
     const auto cache = [&](std::int64_t index) {
-        return caches.rows(index, 1).reshape({pages, 16, kKvHeads, kHeadDim});
+        return caches.rows(index, 1).reshape({pages, 16, heads.kv, heads.dim});
     };
     const Tensor out = Tensor::zeros(q.shape(), dtype, "bench");
     std::vector<std::vector<std::int32_t>> tables(static_cast<std::size_t>(batch));
@@ -109,8 +114,8 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::
     });
     const double light_ms = median_ms([&] { read_all(caches); });
     const auto bytes = static_cast<double>(caches.bytes());
-    const std::string name =
-        fmt::format("{} batch {} of {}, {} layers", dtype_name(dtype), batch, length, layers);
+    std::string name = fmt::format("{} batch {} of {}, {} layers", dtype_name(dtype), batch, length, layers);
+    if (heads.dim != kHeadDim) name += fmt::format(", {}/{} x {}", heads.queries, heads.kv, heads.dim);
     table.rows.push_back({"read pages, " + name, light_ms, bytes / light_ms * 1e-6, "GB/s", 0, ""});
     table.rows.push_back({"paged decode, " + name, ms, bytes / ms * 1e-6, "GB/s", light_ms / ms, "reading"});
 }
@@ -124,6 +129,7 @@ void attention_rows(Table& table) {
         measure_decode(table, 1, 1024, 1, dtype);
         measure_decode(table, 32, 1024, 1, dtype);
         measure_decode(table, 64, 96, 30, dtype);
+        measure_decode(table, 32, 1024, 1, dtype, {16, 8, 128});  // Qwen3-0.6B
     }
 }
 

@@ -163,6 +163,19 @@ TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)
                              Floats (&s)[R][kVectors]) {
     const std::int64_t pairs = t.head_dim / 2;
     std::int64_t at = 0;
+    const std::int64_t in_lines = t.stride % kLineStride == 0 ? pairs : 0;
+    for (; at + kFloats <= in_lines; at += kFloats) {
+#pragma GCC unroll 4
+        for (unsigned j = 0; j < kVectors; ++j) {
+            Words right[kFloats];
+            for (int n = 0; n < kFloats; ++n) right[n] = load_pairs(t.k[j] + n * t.stride + 2 * at);
+            transpose_words(right);
+            for (int n = 0; n < kFloats; ++n) {
+                for (unsigned i = 0; i < R; ++i)
+                    s[i][j] = dot_pairs(all_lanes_pair(q[i] + 2 * (at + n)), right[n], s[i][j]);
+            }
+        }
+    }
     for (; at + 4 <= pairs; at += 4) {
 #pragma GCC unroll 4
         for (unsigned j = 0; j < kVectors; ++j) {

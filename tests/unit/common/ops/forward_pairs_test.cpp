@@ -78,7 +78,17 @@ PairSums by_lanes(const ForwardPairs& kernels, const PairInputs& in, std::int64_
     return result;
 }
 
-PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t queries) {
+// Rows `stride` numbers apart, NaN between them.
+std::vector<std::uint16_t> apart(const std::vector<std::uint16_t>& rows, std::int64_t head_dim,
+                                 std::int64_t stride) {
+    std::vector<std::uint16_t> result(static_cast<std::size_t>(2 * kKeyTile * stride), std::uint16_t{0xffff});
+    for (std::int64_t row = 0; row < 2 * kKeyTile; ++row)
+        std::copy_n(rows.begin() + row * head_dim, head_dim, result.begin() + row * stride);
+    return result;
+}
+
+PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t queries,
+                 std::int64_t stride) {
     const auto dim = static_cast<std::size_t>(in.head_dim), n = static_cast<std::size_t>(queries);
     const std::size_t width = (dim + 15) / 16 * 16, wide = static_cast<std::size_t>(row_width(in.head_dim));
     std::vector<std::uint32_t> q(n * dim / 2 + 16);
@@ -89,14 +99,16 @@ PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t
     std::vector<float> acc(n * wide, 0.0f), row(wide);
     PairSums result{std::vector<float>(n * width, 0.0f), std::vector<float>(n, kUnseen),
                     std::vector<float>(n, 0.0f)};
+    const std::vector<std::uint16_t> all_k = apart(in.k, in.head_dim, stride),
+                                     all_v = apart(in.v, in.head_dim, stride);
     for (int tile = 0; tile < 2; ++tile) {
         const std::uint16_t *k[kKeyTile / kKeyRows], *v[kKeyTile / kKeyRows];
         for (std::int64_t j = 0; j < in.keys[tile]; j += kKeyRows) {
-            k[j / kKeyRows] = &in.k[0] + (tile * kKeyTile + j) * in.head_dim;
-            v[j / kKeyRows] = &in.v[0] + (tile * kKeyTile + j) * in.head_dim;
+            k[j / kKeyRows] = &all_k[0] + (tile * kKeyTile + j) * stride;
+            v[j / kKeyRows] = &all_v[0] + (tile * kKeyTile + j) * stride;
         }
-        kernels.rows_tile({q.data(), k, v, in.head_dim, acc.data(), result.max.data(), result.sum.data(),
-                           queries, in.head_dim, in.keys[tile], 0.3f});
+        kernels.rows_tile({q.data(), k, v, stride, acc.data(), result.max.data(), result.sum.data(), queries,
+                           in.head_dim, in.keys[tile], 0.3f});
     }
     for (std::size_t i = 0; i < n; ++i) {
         kernels.unpack_row(&acc[i * wide], in.head_dim, row.data());
@@ -115,10 +127,13 @@ TEST(ForwardPairs, LanesRowsAndPlainCppAgreeInEveryBit) {
                              << queries << " queries of " << head_dim << ", 64 and " << second << " keys");
                 const PairSums all = by_lanes(kForwardPairsEmulated, in, queries, 0);
                 const PairSums causal = by_lanes(kForwardPairsEmulated, in, queries, 1);
-                ASSERT_TRUE(by_rows(kForwardPairsEmulated, in, queries) == all);
+                for (const std::int64_t stride : {head_dim, head_dim + 6, kLineStride}) {
+                    ASSERT_TRUE(by_rows(kForwardPairsEmulated, in, queries, stride) == all) << stride;
+                    if (!runs_avx512_bf16()) continue;
+                    ASSERT_TRUE(by_rows(kForwardPairs, in, queries, stride) == all) << stride;
+                }
                 if (!runs_avx512_bf16()) continue;
                 ASSERT_TRUE(by_lanes(kForwardPairs, in, queries, 0) == all);
-                ASSERT_TRUE(by_rows(kForwardPairs, in, queries) == all);
                 ASSERT_TRUE(by_lanes(kForwardPairs, in, queries, 1) == causal);
             }
         }
@@ -136,7 +151,9 @@ TEST(ForwardPairs, WhatIsNoKeyDoesNotCount) {
         for (const ForwardPairs* kernels : {&kForwardPairsEmulated, &kForwardPairs}) {
             if (kernels == &kForwardPairs && !runs_avx512_bf16()) continue;
             EXPECT_TRUE(by_lanes(*kernels, broken, 9, 0) == by_lanes(*kernels, in, 9, 0)) << second;
-            EXPECT_TRUE(by_rows(*kernels, broken, 9) == by_rows(*kernels, in, 9)) << second;
+            for (const std::int64_t stride : {std::int64_t{64}, kLineStride})
+                EXPECT_TRUE(by_rows(*kernels, broken, 9, stride) == by_rows(*kernels, in, 9, stride))
+                    << second;
         }
     }
 }
