@@ -126,7 +126,7 @@ void decode_heads(const Tiles& tiles, const Steps& in, const Item& item) {
     const detail::PagesInTurn in_turn = pages_in_turn(in, item);
     for (std::int64_t key = 0; key < length; key += kKeyTile) {
         const std::int64_t count = std::min(kKeyTile, length - key);
-        if (item.count == s.kv_heads) detail::read_pages(in.k_cache, in.v_cache, in_turn, key, count);
+        if (item.count == s.kv_heads) page.read(in.k_cache, in.v_cache, in_turn, key, count);
         typename Tiles::KeyTile keys{};
         std::int64_t loaded = -1;
         for (GroupTile& g : groups) {

@@ -12,6 +12,7 @@
 // The scale counts powers of two: scores are q·k · scale, and probabilities 2^(score - max).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/ops/cpu/attention/kernels.h"
@@ -54,9 +55,13 @@ struct QueryRows {
     float* sum;  // [queries]
     std::int64_t queries, head_dim, keys;
     float scale;
+    // What the thread reads next, kKeyRows rows [head_dim] side by side at each address: asked for a little at a time, as
+    // memory gives it. Null: nothing.
+    const std::byte* const* next_k = nullptr;  // [kKeyVectors]
+    const std::byte* const* next_v = nullptr;
 };
-// Keys whose rows are equally far apart.
-inline constexpr std::int64_t kKeyRows = 16;
+// Keys whose rows are equally far apart, and how many of such are a tile.
+inline constexpr std::int64_t kKeyRows = 16, kKeyVectors = kKeyTile / kKeyRows;
 
 // Numbers: rows as far apart as this, or a multiple, meet in so few sets of the first cache that the 64 of a tile put each
 // other out (8 heads of 128: Qwen3, Llama 3). Then a line of each is used up before the next is touched, which takes a

@@ -157,10 +157,21 @@ TANDEM_LANES Words load_pair(const std::uint16_t* row, std::int64_t stride) {
     return result;
 }
 
+// Asks for lines [first, first + count) of what is read next, in the place of these keys and of those that a short tile lacks.
+TANDEM_LANES void ask_ahead(const std::byte* const* next, std::int64_t vector, std::int64_t vectors,
+                            std::int64_t first, std::int64_t count) {
+    constexpr std::int64_t kLine = 64;
+    if (next == nullptr) return;
+    for (; vector < kKeyVectors; vector += vectors) {
+        for (std::int64_t n = first; n < first + count; ++n)
+            __builtin_prefetch(next[vector] + n * kLine, 0, 2);
+    }
+}
+
 // Scores of the keys in the first kVectors vectors.
 template <unsigned R, unsigned kVectors>
-TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)[R],
-                             Floats (&s)[R][kVectors]) {
+TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)[R], Floats (&s)[R][kVectors],
+                             const std::byte* const* next) {
     const std::int64_t pairs = t.head_dim / 2;
     std::int64_t at = 0;
     const std::int64_t in_lines = t.stride % kLineStride == 0 ? pairs : 0;
@@ -168,6 +179,7 @@ TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)
 #pragma GCC unroll 4
         for (unsigned j = 0; j < kVectors; ++j) {
             Words right[kFloats];
+            ask_ahead(next, j, kVectors, at, kFloats);
             for (int n = 0; n < kFloats; ++n) right[n] = load_pairs(t.k[j] + n * t.stride + 2 * at);
             transpose_words(right);
             for (int n = 0; n < kFloats; ++n) {
@@ -180,6 +192,7 @@ TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)
 #pragma GCC unroll 4
         for (unsigned j = 0; j < kVectors; ++j) {
             Words right[4];
+            ask_ahead(next, j, kVectors, at, 4);
             load_four_pairs(t.k[j] + 2 * at, t.stride, right);
             for (int n = 0; n < 4; ++n) {
                 for (unsigned i = 0; i < R; ++i)
@@ -199,7 +212,8 @@ TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)
 
 // Columns [at, at + C vectors) of acc, both in pairs: + p · v.
 template <unsigned R, unsigned C>
-TANDEM_LANES void add_value_rows(const QueryRows& t, std::int64_t at, const std::uint32_t* p, float* acc) {
+TANDEM_LANES void add_value_rows(const QueryRows& t, std::int64_t at, const std::uint32_t* p, float* acc,
+                                 const std::byte* const* next) {
     const std::int64_t width = row_width(t.head_dim), pairs = t.head_dim / 2;
     Floats sum[R][C];
     for (unsigned i = 0; i < R; ++i) {
@@ -208,6 +222,7 @@ TANDEM_LANES void add_value_rows(const QueryRows& t, std::int64_t at, const std:
     for (std::int64_t key = 0; key < t.keys; key += 2) {
         const std::uint16_t* const first = t.v[key / kKeyRows] + key % kKeyRows * t.stride;
         const std::uint16_t* const rows[2] = {first, first + t.stride};
+        ask_ahead(next, key / kKeyRows, (t.keys + kKeyRows - 1) / kKeyRows, at + key % kKeyRows / 2 * C, C);
         for (unsigned j = 0; j < C; j += 2) {
             const KeyPair both = load_key_pair(rows, t.keys - key, 0, at + j / 2 * kFloats, pairs);
             for (unsigned i = 0; i < R; ++i) {
@@ -230,7 +245,8 @@ void rows_block(const QueryRows& t, std::int64_t row) {
     const std::uint16_t* q[R];
     for (unsigned i = 0; i < R; ++i)
         q[i] = reinterpret_cast<const std::uint16_t*>(t.q + (row + i) * t.head_dim / 2);
-    score_rows<R, kVectors>(t, q, s);
+    const bool first = row == 0;
+    score_rows<R, kVectors>(t, q, s, first ? t.next_k : nullptr);
 
     alignas(64) std::uint32_t p[R][kTilePairs];
     for (unsigned i = 0; i < R; ++i) {
@@ -257,10 +273,11 @@ void rows_block(const QueryRows& t, std::int64_t row) {
         if (where_greater(now, before) == 0) continue;
         for (std::int64_t d = 0; d < width; d += kFloats) store_floats(acc + d, load_floats(acc + d) * kept);
     }
+    const std::byte* const* const next = first ? t.next_v : nullptr;
     std::int64_t at = 0;
     for (; 2 * at + 4 * kFloats <= width; at += 2 * kFloats)
-        add_value_rows<R, 4>(t, at, p[0], t.acc + row * width);
-    for (; 2 * at < width; at += kFloats) add_value_rows<R, 2>(t, at, p[0], t.acc + row * width);
+        add_value_rows<R, 4>(t, at, p[0], t.acc + row * width, next);
+    for (; 2 * at < width; at += kFloats) add_value_rows<R, 2>(t, at, p[0], t.acc + row * width, next);
 }
 
 template <unsigned kVectors>

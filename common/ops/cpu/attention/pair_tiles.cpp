@@ -168,7 +168,9 @@ void PairRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& key
                                .queries = rows,
                                .head_dim = shape_.head_dim,
                                .keys = seen.keys,
-                               .scale = scale_.powers});
+                               .scale = scale_.powers,
+                               .next_k = keys.looks_ahead ? keys.next_k : nullptr,
+                               .next_v = keys.looks_ahead ? keys.next_v : nullptr});
 }
 
 void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
@@ -178,6 +180,23 @@ void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
                                    tile.scratch + row * shape_.width);
     tile.acc = tile.scratch;
     leave_powers_of_two(tile, rows);
+}
+
+void PairRowTiles::Page::read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages,
+                              std::int64_t key, std::int64_t count) {
+    read_pages(k_cache, v_cache, pages, key, count);
+    const std::int64_t page_size = k_cache.dim(1);
+    looks_ahead_ = page_size % kKeyRows == 0;
+    if (!looks_ahead_) return;
+    const std::int64_t row_bytes = shape_.kv_heads * shape_.head_dim * 2, end = pages.used * page_size;
+    const std::int64_t next = std::min(key + kKeyTile, end);
+    for (std::int64_t j = 0; j < kKeyVectors; ++j) {
+        const std::int64_t at = next + j * kKeyRows, page = pages.at(at / page_size);
+        // Behind the last page something that was just read.
+        const std::int64_t row = (page < 0 ? pages.at(key / page_size) : page) * page_size + at % page_size;
+        next_k_[j] = k_cache.raw() + row * row_bytes;
+        next_v_[j] = v_cache.raw() + row * row_bytes;
+    }
 }
 
 PairRowTiles::KeyTile PairRowTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
@@ -193,6 +212,12 @@ PairRowTiles::KeyTile PairRowTiles::Page::load(const Tensor& k_cache, const Tens
         const std::int64_t offset = row * result.stride + kv_head * shape_.head_dim;
         result.k[j / kKeyRows] = halves(k_cache) + offset;
         result.v[j / kKeyRows] = halves(v_cache) + offset;
+    }
+    result.looks_ahead = looks_ahead_;
+    const std::int64_t part = kKeyRows * shape_.head_dim * 2;  // bytes that a kv head asks for
+    for (std::int64_t j = 0; looks_ahead_ && j < kKeyVectors; ++j) {
+        result.next_k[j] = next_k_[j] + kv_head * part;
+        result.next_v[j] = next_v_[j] + kv_head * part;
     }
     return result;
 }

@@ -63,6 +63,10 @@ class PairTiles {
     class Page {
       public:
         explicit Page(const PairTiles& tiles);
+        void read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages, std::int64_t key,
+                  std::int64_t count) {
+            read_pages(k_cache, v_cache, pages, key, count);
+        }
         KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                      std::int64_t key, std::int64_t count, std::int64_t kv_head);
 
@@ -84,9 +88,10 @@ class PairRowTiles {
   public:
     static constexpr std::int64_t kQueries = 16;
     struct KeyTile {
-        const std::uint16_t* k[kKeyTile / kKeyRows];
-        const std::uint16_t* v[kKeyTile / kKeyRows];
+        const std::uint16_t *k[kKeyVectors], *v[kKeyVectors];
         std::int64_t stride;
+        bool looks_ahead = false;  // else nothing is in:
+        const std::byte *next_k[kKeyVectors], *next_v[kKeyVectors];
     };
 
     PairRowTiles(const AttentionShape& shape, float scale) : shape_(shape), scale_(scale) {}
@@ -103,6 +108,9 @@ class PairRowTiles {
     class Page {
       public:
         explicit Page(const PairRowTiles& tiles) : shape_(tiles.shape_) {}
+        // Where all kv heads of the keys are loaded then: each asks for a part of the tile that comes next.
+        void read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages, std::int64_t key,
+                  std::int64_t count);
         KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                      std::int64_t key, std::int64_t count, std::int64_t kv_head);
 
@@ -111,6 +119,8 @@ class PairRowTiles {
                        std::int64_t key, std::int64_t count, std::int64_t kv_head);
 
         AttentionShape shape_;
+        bool looks_ahead_ = false;
+        const std::byte *next_k_[kKeyVectors], *next_v_[kKeyVectors];  // all kv heads of kKeyRows keys each
     };
 
   private:

@@ -67,6 +67,11 @@ class FloatTiles {
     class Page {
       public:
         explicit Page(const FloatTiles& tiles);
+        // Where all kv heads of the keys are loaded then.
+        void read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages, std::int64_t key,
+                  std::int64_t count) {
+            read_pages(k_cache, v_cache, pages, key, count);
+        }
         KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
                      std::int64_t key, std::int64_t count, std::int64_t kv_head);
 
