@@ -189,7 +189,7 @@ void PairRowTiles::Page::read(const Tensor& k_cache, const Tensor& v_cache, cons
     looks_ahead_ = page_size % kKeyRows == 0;
     if (!looks_ahead_) return;
     const std::int64_t row_bytes = shape_.kv_heads * shape_.head_dim * 2, end = pages.used * page_size;
-    const std::int64_t next = std::min(key + kKeyTile, end);
+    const std::int64_t next = count < kKeyTile ? end : std::min(key + kKeyTile, end);
     for (std::int64_t j = 0; j < kKeyVectors; ++j) {
         const std::int64_t at = next + j * kKeyRows, page = pages.at(at / page_size);
         // Behind the last page something that was just read.
