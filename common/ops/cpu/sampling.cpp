@@ -60,13 +60,21 @@ std::int32_t draw(const RowSoftmax& row, double uniform) {
     return static_cast<std::int32_t>(last);
 }
 
-// Each of the three keeps the likeliest tokens up to a rank: classes of them whole, and some of one more.
+// Each restriction keeps the likeliest tokens up to a rank: classes of them whole, and some of one more.
 struct Kept {
     std::size_t classes = 0;
     double mass = 0;             // of these
-    std::vector<Weighted> rest;  // of the class behind them
+    std::vector<Weighted> rest;  // of the class behind them; perhaps none
 };
 
+// Lighter tokens than this are out. By top_p, since all that are lighter than a token's share of what it leaves out
+// weigh less than that together; a little less, because sums are rounded.
+float least_weight(const RowSoftmax& row, const Sampling& params) {
+    const double out = 0.99 * (1.0 - static_cast<double>(params.top_p)) * row.sum;
+    return std::max(params.min_p, static_cast<float>(out / static_cast<double>(row.logits.size())));
+}
+
+// By top_k and top_p, of tokens of least_weight or more.
 void keep(const RowSoftmax& row, const Sampling& params, const WeightClasses& all, Kept& kept) {
     const std::size_t most =
         params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : std::numeric_limits<std::size_t>::max();
@@ -75,16 +83,13 @@ void keep(const RowSoftmax& row, const Sampling& params, const WeightClasses& al
     std::size_t tokens = 0, at = 0;
     kept.mass = 0;
     for (; at + 1 < all.size(); ++at) {
-        const bool ends = tokens + all.tokens(at) >= most || kept.mass + all.mass(at) >= wanted ||
-                          all.least(at) < params.min_p;
-        if (ends) break;
+        if (tokens + all.tokens(at) >= most || kept.mass + all.mass(at) >= wanted) break;
         tokens += all.tokens(at);
         kept.mass += all.mass(at);
     }
     kept.classes = at;
     std::vector<Weighted>& rest = kept.rest;
     all.collect(at, rest);
-    std::erase_if(rest, [&](const Weighted& token) { return token.weight < params.min_p; });
     if (rest.size() > most - tokens) {
         std::nth_element(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(most - tokens), rest.end(),
                          cpu::likelier);
@@ -95,13 +100,6 @@ void keep(const RowSoftmax& row, const Sampling& params, const WeightClasses& al
         const std::size_t fewest = tokens == 0 ? 1 : 0;
         rest.resize(std::max(fewest, last.rank + (kept.mass + last.before < wanted ? 1 : 0)));
     }
-}
-
-// Lighter tokens than this are out. By top_p, since all that are lighter than a token's share of what it leaves out
-// weigh less than that together; a little less, because sums are rounded.
-float least_weight(const RowSoftmax& row, const Sampling& params) {
-    const double out = 0.99 * (1.0 - static_cast<double>(params.top_p)) * row.sum;
-    return std::max(params.min_p, static_cast<float>(out / static_cast<double>(row.logits.size())));
 }
 
 std::int32_t draw_restricted(const RowSoftmax& row, const Sampling& params) {

@@ -236,7 +236,7 @@ PairRowTiles::KeyTile PairRowTiles::Page::copied(const Tensor& k_cache, const Te
     }
     KeyTile result;
     result.stride = dim;
-    for (std::int64_t j = 0; j < kKeyTile / kKeyRows; ++j) {
+    for (std::int64_t j = 0; j < kKeyVectors; ++j) {
         result.k[j] = k + j * kKeyRows * dim;
         result.v[j] = v + j * kKeyRows * dim;
     }

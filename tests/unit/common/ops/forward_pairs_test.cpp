@@ -102,7 +102,7 @@ PairSums by_rows(const ForwardPairs& kernels, const PairInputs& in, std::int64_t
     const std::vector<std::uint16_t> all_k = apart(in.k, in.head_dim, stride),
                                      all_v = apart(in.v, in.head_dim, stride);
     for (int tile = 0; tile < 2; ++tile) {
-        const std::uint16_t *k[kKeyTile / kKeyRows], *v[kKeyTile / kKeyRows];
+        const std::uint16_t *k[kKeyVectors], *v[kKeyVectors];
         for (std::int64_t j = 0; j < in.keys[tile]; j += kKeyRows) {
             k[j / kKeyRows] = &all_k[0] + (tile * kKeyTile + j) * stride;
             v[j / kKeyRows] = &all_v[0] + (tile * kKeyTile + j) * stride;

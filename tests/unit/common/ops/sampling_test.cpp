@@ -196,6 +196,11 @@ TEST(Sampler, GreedyAndItsTies) {
         EXPECT_EQ(sample(logits, one, u), 1);
         EXPECT_EQ(sample(logits, tiny, u), 1);
     }
+    for (const float temperature : {0.3f, 1.0f, 1.7f}) {  // as likely as the likeliest: the equals
+        const Sampling equals{.temperature = temperature, .min_p = 1.0f};
+        EXPECT_EQ(sample(logits, equals, 0.499), 1);
+        EXPECT_EQ(sample(logits, equals, 0.501), 3);
+    }
     EXPECT_EQ(greedy.logprob_temperature(), 1.0f);
 }
 
