@@ -67,14 +67,7 @@ struct Kept {
     std::vector<Weighted> rest;  // of the class behind them; perhaps none
 };
 
-// Lighter tokens than this are out. By top_p, since all that are lighter than a token's share of what it leaves out
-// weigh less than that together; a little less, because sums are rounded.
-float least_weight(const RowSoftmax& row, const Sampling& params) {
-    const double out = 0.99 * (1.0 - static_cast<double>(params.top_p)) * row.sum;
-    return std::max(params.min_p, static_cast<float>(out / static_cast<double>(row.logits.size())));
-}
-
-// By top_k and top_p, of tokens of least_weight or more.
+// By top_k and top_p: what min_p leaves out is in no class.
 void keep(const RowSoftmax& row, const Sampling& params, const WeightClasses& all, Kept& kept) {
     const std::size_t most =
         params.top_k > 0 ? static_cast<std::size_t>(params.top_k) : std::numeric_limits<std::size_t>::max();
@@ -108,7 +101,7 @@ std::int32_t draw_restricted(const RowSoftmax& row, const Sampling& params) {
     thread_local Kept kept;
     weights.resize(row.logits.size());
     exponentiate(row, row.logits, weights.data());
-    all.count(weights, least_weight(row, params));
+    all.count(weights, params.min_p);
     keep(row, params, all, kept);
     const double target = params.uniform * (kept.mass + cpu::mass_of(kept.rest));
     double before = 0;

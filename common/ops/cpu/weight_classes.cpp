@@ -44,16 +44,22 @@ AtMass find_mass(std::span<Weighted> tokens, double target) {
 void WeightClasses::count(std::span<const float> weights, float least) {
     weights_ = weights;
     least_ = std::max(least, std::numeric_limits<float>::min());
-    tokens_.assign(weights.size() <= kFew ? 1 : kClasses, 0);
-    masses_.assign(tokens_.size(), 0);
-    const auto last = static_cast<std::int32_t>(tokens_.size()) - 1;
-    for (const float weight : weights) {
-        if (weight < least_) continue;
+    // What is in no class is counted behind the last one, without a branch, which nobody could predict.
+    constexpr std::size_t kBehind = 8;
+    const std::size_t classes = weights.size() <= kFew ? 1 : kClasses;
+    tokens_.assign(classes + kBehind, 0);
+    masses_.assign(classes + kBehind, 0);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        const float weight = weights[i];
         const std::int32_t below = (kOne - std::bit_cast<std::int32_t>(weight)) >> kClassBits;
-        const auto index = static_cast<std::size_t>(std::clamp(below, 0, last));
+        const std::int32_t last = static_cast<std::int32_t>(classes) - 1;
+        const auto index =
+            weight < least_ ? classes + i % kBehind : static_cast<std::size_t>(std::clamp(below, 0, last));
         ++tokens_[index];
         masses_[index] += static_cast<double>(weight);
     }
+    tokens_.resize(classes);
+    masses_.resize(classes);
 }
 
 float WeightClasses::least(std::size_t index) const {
