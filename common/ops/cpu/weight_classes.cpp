@@ -49,14 +49,14 @@ void WeightClasses::count(std::span<const float> weights, float least) {
     const std::size_t classes = weights.size() <= kFew ? 1 : kClasses;
     tokens_.assign(classes + kBehind, 0);
     masses_.assign(classes + kBehind, 0);
+    const std::int32_t last = static_cast<std::int32_t>(classes) - 1;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-        const float weight = weights[i];
-        const std::int32_t below = (kOne - std::bit_cast<std::int32_t>(weight)) >> kClassBits;
-        const std::int32_t last = static_cast<std::int32_t>(classes) - 1;
-        const auto index =
-            weight < least_ ? classes + i % kBehind : static_cast<std::size_t>(std::clamp(below, 0, last));
+        const std::int32_t below = (kOne - std::bit_cast<std::int32_t>(weights[i])) >> kClassBits;
+        const std::size_t out = -static_cast<std::size_t>(weights[i] < least_);  // all bits, or none
+        const std::size_t index =
+            (static_cast<std::size_t>(std::clamp(below, 0, last)) & ~out) | ((classes + i % kBehind) & out);
         ++tokens_[index];
-        masses_[index] += static_cast<double>(weight);
+        masses_[index] += static_cast<double>(weights[i]);
     }
     tokens_.resize(classes);
     masses_.resize(classes);
