@@ -56,9 +56,9 @@ struct ConnectOptions {
     // its own. The group is formed when the first engine rank is attached. They cannot read weights in place,
     // and take only memory of this process. Without: the engine maps the trainer's memory.
     std::optional<NcclOptions> nccl = {};
-    // A vLLM server whose own backend takes the weights is given them in chunks of about so many bytes, of which its
-    // workers hold two beside the weights. 0: tensor by tensor.
-    std::uint64_t packed_bytes = std::uint64_t{256} << 20;
+    // A server that takes the weights out of a GPU's memory is given them in chunks of about so many bytes, of which its
+    // workers hold two beside the weights; by vLLM's "ipc" one. 0: tensor by tensor. Unset: as the way there has it.
+    std::optional<std::uint64_t> packed_bytes = {};
     // For how long this trainer may say nothing while it has an engine paused: then the engine gives it up.
     std::chrono::milliseconds lease{300'000};
     // The first version that is committed need not be above those that the engine has had: a run that counts anew.
@@ -69,6 +69,11 @@ struct ConnectOptions {
     // Whether a tensor of the trainer's is brought over; empty: all are, and an engine that can only take all refuses.
     std::function<bool(const std::string& name)> only = {};
 };
+
+// Of most ways to an engine.
+inline std::uint64_t packed_bytes(const ConnectOptions& options) {
+    return options.packed_bytes.value_or(std::uint64_t{256} << 20);
+}
 
 // What that engine's HTTP server is sent; `variable`: of the environment.
 inline std::string key_for(const std::string& name, const ConnectOptions& options, const char* variable) {

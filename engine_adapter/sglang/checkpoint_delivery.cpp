@@ -23,7 +23,7 @@ SglangCheckpointEngine::SglangCheckpointEngine(const SglangServer& server, const
                                                const ConnectOptions& options)
     : model_(info.model.directory),
       staging_(options.staging),
-      stager_(info.tensors, server.name(), device, options.packed_bytes),
+      stager_(info.tensors, server.name(), device, packed_bytes(options)),
       beside_(server.name(), key) {
     zmq::loaded();  // throws here, and not in a pause
 }

@@ -31,7 +31,7 @@ SglangBroadcast::SglangBroadcast(const SglangServer& server, const SglangInfo& i
       sessions_(info.sessions),
       model_(info.model.directory),
       staging_(options.staging),
-      stager_(info.tensors, server.name(), device, options.packed_bytes),
+      stager_(info.tensors, server.name(), device, packed_bytes(options)),
       beside_(server.name(), key),
       root_(server.name(), "use sglang+tensor://", options) {}
 

@@ -31,7 +31,7 @@ SglangCudaTensors::SglangCudaTensors(const SglangServer& server, const SglangInf
     : sessions_(info.sessions),
       model_(info.model.directory),
       staging_(options.staging),
-      stager_(info.tensors, server.name(), device, options.packed_bytes) {}
+      stager_(info.tensors, server.name(), device, packed_bytes(options)) {}
 
 void SglangCudaTensors::finish(std::int64_t version, const ops::Checksum& manifest, Deadline) {
     stager_.finish(version, manifest);

@@ -5,7 +5,6 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "engine_adapter/http_api/weight_version.h"
 
 namespace tandem::engine {
 namespace {
@@ -79,11 +78,11 @@ json ipc_update(std::span<const TorchCudaMemory> memory, Tensors tensors) {
     return info;
 }
 
-void open_update(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
+void open_update(VllmServer& server, bool broken, Deadline deadline) {
     const std::exception_ptr refused = try_start(server, deadline);
     if (!refused && !broken) return;
     try {
-        close_update(server, version, deadline);
+        close_update(server, deadline);
     } catch (const TransportError&) {
         if (refused) std::rethrow_exception(refused);  // none was open: that was not why
         throw;
@@ -91,14 +90,14 @@ void open_update(VllmServer& server, std::int64_t version, bool broken, Deadline
     server.start_weight_update(deadline);
 }
 
-void close_update(VllmServer& server, std::int64_t version, Deadline deadline) {
-    server.finish_weight_update(fmt::format("{}{}", kLoading, version), deadline);
+void close_update(VllmServer& server, Deadline deadline) {
+    server.finish_weight_update(deadline);
 }
 
-bool take_back_update(VllmServer& server, std::int64_t version, Deadline deadline) {
+bool take_back_update(VllmServer& server, Deadline deadline) {
     try {
         try_start(server, deadline);  // the failure closed the session, as far as it got
-        close_update(server, version, deadline);
+        close_update(server, deadline);
         return true;
     } catch (const Error& error) {
         log_warn("{} does not take its update back: {}", server.name(), error.what());

@@ -29,11 +29,11 @@ nlohmann::json ipc_update(std::span<const TorchCudaMemory> memory, Tensors tenso
 // Opens an update session in every worker. One that a killed pusher left open is closed before. broken: an update may
 // have ended between the weights of a layer; what vLLM keeps of those would be counted among the new ones, so that
 // layer is brought to an end first.
-void open_update(VllmServer& server, std::int64_t version, bool broken, Deadline deadline);
-// Every layer has its weights; the server then says that it loads `version`.
-void close_update(VllmServer& server, std::int64_t version, Deadline deadline);
+void open_update(VllmServer& server, bool broken, Deadline deadline);
+// Every layer has its weights. The server goes on saying the version that it says.
+void close_update(VllmServer& server, Deadline deadline);
 // After an update that failed before a worker had loaded a tensor: whether all workers have the weights from before in
 // their places again.
-bool take_back_update(VllmServer& server, std::int64_t version, Deadline deadline);
+bool take_back_update(VllmServer& server, Deadline deadline);
 
 }  // namespace tandem::engine

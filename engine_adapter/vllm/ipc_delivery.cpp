@@ -7,12 +7,19 @@
 #include "engine_adapter/vllm/backend_update.h"
 
 namespace tandem::engine {
+namespace {
+
+// A call has a price, whatever it brings: that of a round trip to the worker (some 10 ms beside an H100).
+constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 30;
+
+}  // namespace
+
 IpcDelivery::IpcDelivery(VllmServer& server, const VllmInfo& info, Device device,
                          const ConnectOptions& options, Deadline deadline)
-    : stager_(info.tensors, server.name(), device, options.packed_bytes),
+    : stager_(info.tensors, server.name(), device, options.packed_bytes.value_or(kChunkBytes)),
       model_(info.model.directory),
       staging_(options.staging),
-      packed_(options.packed_bytes > 0) {
+      packed_(options.packed_bytes != 0) {
     const std::int64_t workers = server.world_size(deadline);
     enforce(workers == 1,
             "{} has {} GPUs, and its backend \"ipc\" is given weights on one: start it with "
@@ -24,6 +31,8 @@ void IpcDelivery::finish(VllmServer& server, std::int64_t version, const ops::Ch
                          Deadline deadline) {
     stager_.finish(version, manifest);
     server.init_weight_transfer({{"packed", packed_}}, deadline);
+    // One that says something else may have been started anew, another way.
+    opens_ = opens_ && server.weight_version(deadline) == std::to_string(delivered_);
 }
 
 void IpcDelivery::note(const std::string& server, std::int64_t version) {
@@ -32,25 +41,27 @@ void IpcDelivery::note(const std::string& server, std::int64_t version) {
 
 void IpcDelivery::deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
     untouched_ = false;
-    open_update(server, version, broken, deadline);
+    open_update(server, broken, deadline);
     if (packed_) {
-        let_open(server, version, deadline);
+        if (!opens_) let_open(server, deadline);
         send_packed(server, deadline);
     } else {
         send_all(server, deadline);
     }
-    close_update(server, version, deadline);
+    close_update(server, deadline);
+    delivered_ = version;
 }
 
-void IpcDelivery::let_open(VllmServer& server, std::int64_t version, Deadline deadline) {
+void IpcDelivery::let_open(VllmServer& server, Deadline deadline) {
     const PackedChunk& first = stager_.layout().chunks.front();
     const TorchCudaMemory memory = exported_memory(stager_, first.begin, first.bytes);
     try {
         server.update_weights(packed_ipc_update(memory, {}), deadline);
+        opens_ = true;
     } catch (const DeadlineExceeded&) {
         throw;
     } catch (const TransportError& error) {
-        untouched_ = take_back_update(server, version, deadline);
+        untouched_ = take_back_update(server, deadline);
         throw TransportError(
             server.name(), "POST /update_weights",
             fmt::format(

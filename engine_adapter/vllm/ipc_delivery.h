@@ -5,7 +5,8 @@
 //   not      all tensors at once; the worker reads some of them until the update's end, so that a pusher that is killed
 //            before takes them away from under it
 // The server must have been started with VLLM_ALLOW_INSECURE_SERIALIZATION=1: handles come as a pickle. Whether it can
-// open our memory is found out before it is told of a tensor (packed), and then it keeps the weights that it has.
+// open our memory is found out before it is told of a tensor (packed; by the first version of a connection, and wherever the
+// server says another than the last), and then it keeps the weights that it has.
 #pragma once
 
 #include <string>
@@ -30,7 +31,7 @@ class IpcDelivery final : public VllmDelivery {
     bool untouched() const override { return untouched_; }
 
   private:
-    void let_open(VllmServer& server, std::int64_t version, Deadline deadline);
+    void let_open(VllmServer& server, Deadline deadline);
     void send_packed(VllmServer& server, Deadline deadline);
     void send_all(VllmServer& server, Deadline deadline);
 
@@ -39,6 +40,8 @@ class IpcDelivery final : public VllmDelivery {
     std::filesystem::path staging_;
     bool packed_;
     bool untouched_ = false;
+    bool opens_ = false;          // our memory
+    std::int64_t delivered_ = 0;  // the last version; 0: none
 };
 
 }  // namespace tandem::engine

@@ -13,10 +13,10 @@ constexpr int kBuffers = 2;  // of a worker, a chunk each
 
 NcclDelivery::NcclDelivery(VllmServer& server, const VllmInfo& info, const std::string& key, Device device,
                            const ConnectOptions& options, Deadline deadline)
-    : stager_(info.tensors, server.name(), device, options.packed_bytes),
+    : stager_(info.tensors, server.name(), device, packed_bytes(options)),
       model_(info.model.directory),
       staging_(options.staging),
-      packed_bytes_(options.packed_bytes),
+      packed_bytes_(packed_bytes(options)),
       group_(server, key, options, deadline) {}
 
 void NcclDelivery::finish(VllmServer&, std::int64_t version, const ops::Checksum& manifest,
@@ -34,8 +34,8 @@ void NcclDelivery::note(const std::string& server, std::int64_t version) {
     stager_.note(server, staging_, model_, version);
 }
 
-void NcclDelivery::deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
-    open_update(server, version, broken, deadline);
+void NcclDelivery::deliver(VllmServer& server, std::int64_t, bool broken, Deadline deadline) {
+    open_update(server, broken, deadline);
     std::vector<const TensorInfo*> tensors;
     std::vector<Span> pieces;
     for (const PackedChunk& chunk : stager_.layout().chunks) {
@@ -43,7 +43,7 @@ void NcclDelivery::deliver(VllmServer& server, std::int64_t version, bool broken
         pieces.push_back(stager_.memory().subspan(chunk.begin, chunk.bytes));
     }
     group_.update(update_info(tensors), pieces, deadline);
-    close_update(server, version, deadline);
+    close_update(server, deadline);
 }
 
 }  // namespace tandem::engine

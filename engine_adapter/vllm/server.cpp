@@ -95,6 +95,10 @@ void VllmServer::finish_weight_update(const std::string& version, Deadline deadl
     post("/finish_weight_update", json{{"weight_version", version}}.dump(), deadline);
 }
 
+void VllmServer::finish_weight_update(Deadline deadline) {
+    post("/finish_weight_update", "{}", deadline);
+}
+
 void VllmServer::shutdown_weight_transfer(Deadline deadline) {
     post("/shutdown_weight_transfer_engine", "", deadline);
 }

@@ -43,6 +43,7 @@ class VllmServer : public HttpApi {
     void start_weight_update(Deadline deadline);
     void update_weights(const nlohmann::json& info, Deadline deadline);
     void finish_weight_update(const std::string& version, Deadline deadline);
+    void finish_weight_update(Deadline deadline);      // it goes on saying the version that it says
     void shutdown_weight_transfer(Deadline deadline);  // the backend lets its trainer go
     std::int64_t world_size(Deadline deadline);        // workers, of all its replicas
 

@@ -45,11 +45,11 @@ ChangedRuns changed_runs(const std::string& server, const GpuStager& stager, std
 
 SparseDelivery::SparseDelivery(VllmServer& server, const VllmInfo& info, const std::string& key,
                                Device device, const ConnectOptions& options, Deadline deadline)
-    : stager_(info.tensors, server.name(), device, options.packed_bytes),
+    : stager_(info.tensors, server.name(), device, packed_bytes(options)),
       model_(info.model.directory),
       staging_(options.staging),
-      packed_bytes_(options.packed_bytes),
-      changed_(changed_runs(server.name(), stager_, options.packed_bytes)),
+      packed_bytes_(packed_bytes(options)),
+      changed_(changed_runs(server.name(), stager_, packed_bytes(options))),
       group_(server, key, options, deadline) {}
 
 void SparseDelivery::note(const std::string& server, std::int64_t version) {
@@ -84,13 +84,13 @@ void SparseDelivery::find_changes(bool known) {
 
 void SparseDelivery::deliver(VllmServer& server, std::int64_t version, bool broken, Deadline deadline) {
     if (!runs_.empty()) {
-        open_update(server, version, broken, deadline);
+        open_update(server, broken, deadline);
         for (Run first = runs_.begin(); first != runs_.end();) {
             const Run last = end_of_call(first);
             send(first, last, deadline);
             first = last;
         }
-        close_update(server, version, deadline);
+        close_update(server, deadline);
     }
     log_debug("{}: {} elements were sent", server.name(), elements_in(runs_.begin(), runs_.end()));
     runs_.clear();

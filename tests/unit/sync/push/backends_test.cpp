@@ -194,6 +194,36 @@ TEST_F(Backends, AServerThatCannotOpenOurMemoryKeepsItsWeights) {
     }
 }
 
+// Whether a server opens our memory is asked once; and anew of one that says another version than this trainer's last.
+TEST_F(Backends, AServerThatHasOpenedOurMemoryIsNotAskedWhetherItDoes) {
+    const std::vector<TensorInfo> tensors = test_tensors(DType::float32);
+    serve(zeros(tensors), {.backend = "ipc"});
+    const auto world = comm::solo();
+    TestSource source(tensors, make_mesh(world, {1}), std::vector<Placements>(tensors.size(), {Shard(0)}),
+                      DType::float32, element_value, kGpu);
+    Engines engines;
+    engines.push_back(engine::connect(server_->url(), soon(), options()));
+    Session session(world, source, std::move(engines), options_for(Mode::gather));
+    const auto updates = [&](std::int64_t version) {
+        source.set_step(static_cast<int>(version));
+        session.push(version);
+        EXPECT_EQ(server_->weight_version(), std::to_string(version));
+        const std::vector<std::string> calls = calls_in_pause();
+        return std::count(calls.begin(), calls.end(), "POST /update_weights");
+    };
+    EXPECT_EQ(updates(1), 2);
+    EXPECT_EQ(updates(2), 1);
+    EXPECT_EQ(updates(3), 1);
+    engine::VllmServer(server_->url(), "").set_weight_version("77", soon());
+    EXPECT_EQ(updates(78), 2);
+    EXPECT_EQ(updates(79), 1);
+    const float wanted = element_value(0, 5, 79);
+    EXPECT_EQ(std::memcmp(server_->weights().at(tensors[0].name).data() + 5 * sizeof wanted, &wanted,
+                          sizeof wanted),
+              0);
+    EXPECT_THAT(server_->violations(), IsEmpty());
+}
+
 TEST_F(Backends, WhereTheyCannotBeServedFromHereTheServerIsLeftAlone) {
     const std::string old = model("old", 1);
     serve(old, {.backend = "ipc", .workers = 2});
