@@ -18,6 +18,7 @@ from vllm_server import PROMPTS
 def add_options(parser):
     parser.add_argument("--program", required=True, help="tandem-sync")
     parser.add_argument("--model", help="directory; without, random models are made")
+    parser.add_argument("--shapes", help="directory with a config.json, of whose shapes random models are")
     parser.add_argument("--family", choices=["llama", "qwen2", "qwen3"], default="qwen3")
     parser.add_argument("--tied", action="store_true")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
@@ -132,7 +133,8 @@ class Run:
                   f"least {min(self.paused_ms):.1f}, most {max(self.paused_ms):.1f}")
         if tenth and self.options.pushes > 10:
             grown = (last["rss_mib"] > 1.02 * tenth["rss_mib"] or last["pusher_mib"] > 1.02 * tenth["pusher_mib"]
-                     or last["descriptors"] > tenth["descriptors"] or last["shm"] != tenth["shm"])
+                     or last["descriptors"] > tenth["descriptors"] or last["shm"] != tenth["shm"]
+                     or last["gpu_mib"] > tenth["gpu_mib"])
             text = f"since the tenth push: {tenth} → {last}"
             self.wrong("grown " + text) if grown else print("not grown " + text)
 
@@ -147,16 +149,21 @@ class Run:
     def kills(self):
         """Kills pushers; what each leaves must be one of the two versions, or a server that does not answer."""
         moments = random.Random(self.options.seed)
-        longest = 0
+        longest = pause = 0
         for _ in range(3):
             start = time.monotonic()
-            self.push(0, [])
+            pause = max(pause, self.push(0, [])["paused_ms"] / 1000)
             longest = max(longest, 1.1 * (time.monotonic() - start))
         outcomes = {"old weights": 0, "new weights": 0, "paused": 0}
         for number in range(1, self.options.kills + 1):
             old, new = (number - 1) % self.options.models, number % self.options.models
             pusher = self.start_push(new, [])
-            time.sleep(moments.uniform(0, longest))
+            if number % 2:
+                time.sleep(moments.uniform(0, longest))
+            else:  # inside its pause
+                while pusher.poll() is None and not self.server.paused():
+                    pass
+                time.sleep(moments.uniform(0, 0.5 * pause))
             pusher.kill()
             self.wait(pusher)
             left = self.left_behind(old, new)

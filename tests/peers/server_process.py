@@ -9,6 +9,8 @@ import time
 import urllib.error
 import urllib.request
 
+import gpu_memory
+
 
 class ServerProcess:
     """Answers GET /health when the constructor returns; ends the program where it does not start."""
@@ -49,14 +51,14 @@ class ServerProcess:
         return found
 
     def footprint(self):
-        """Memory and descriptors of all its processes, and what lies in /dev/shm."""
+        """Memory and descriptors of all its processes, what lies in /dev/shm, and what is taken of a GPU."""
         rss = fds = 0
         for entry in self.processes():
             rss += sum(int(line.split()[1]) for line in (entry / "status").read_text().splitlines()
                        if line.startswith("VmRSS"))
             fds += len(list((entry / "fd").iterdir()))
         shm = sorted(path.name for path in pathlib.Path("/dev/shm").iterdir())
-        return {"rss_mib": rss / 1024, "descriptors": fds, "shm": shm}
+        return {"rss_mib": rss / 1024, "descriptors": fds, "shm": shm, "gpu_mib": gpu_memory.used_mib()}
 
     def ended(self, within_s=30):
         """Whether it has ended of its own, or does so within that time."""

@@ -8,7 +8,7 @@ from vllm_server import PROMPTS, TOKENS
 
 
 def make_models(options, folder):
-    """options.models directories, the first with the weights of options.model where that is given."""
+    """options.models directories: random, of options.shapes where given; or the first with the weights of options.model."""
     dtype = getattr(torch, options.dtype)
     directories, wanted = [], []
     for seed in range(options.models):
@@ -19,6 +19,9 @@ def make_models(options, folder):
                 with torch.no_grad():
                     for parameter in model.parameters():
                         parameter.mul_(1 + 0.05 * torch.randn_like(parameter))
+        elif getattr(options, "shapes", None):
+            config = transformers.AutoConfig.from_pretrained(options.shapes)
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
         else:
             model = random_model(options, dtype)
         directories.append(folder / f"weights{seed}")
