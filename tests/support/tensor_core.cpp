@@ -3,106 +3,127 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
+#include <cstddef>
 
+#include "common/ops/cpu/simd.h"
+
+// Most of what kernels on the host do is done here. Its loops over columns are written so that they become
+// instructions on vectors: without branches, numbers of one width in each.
 namespace fibers {
 namespace {
 
 thread_local TensorCore tensor_core = TensorCore::hopper;
 
-constexpr int kFractionBits = 7;  // of bfloat16
-constexpr int kOfZero = -1000;    // the exponent of a zero of a or b: below every other product's
-constexpr int kSmallest = -133;   // bfloat16's smallest number's: the largest of a sum is at least that
+constexpr std::size_t kRows = 16, kColumns = 8, kTerms = 16;
+constexpr int kBias = 127;               // of an exponent
+constexpr std::int16_t kOfZero = -1000;  // the exponent of a zero of a or b: below every other product's
+constexpr int kSmallest = -133;  // bfloat16's smallest number's: the largest of a sum is at least that
 
-// significand · 2^(exponent - fraction bits of the format). Denormals have the smallest normal's exponent.
-struct Parts {
-    int exponent = 0;
-    std::int32_t significand = 0;
-};
+constexpr std::uint16_t kInfinity = 0x7f80;  // infinity's bits
 
-Parts parts(std::uint32_t exponent, std::int32_t fraction, std::int32_t one, bool negative) {
-    const std::int32_t magnitude = exponent == 0 ? fraction : fraction + one;
-    return {static_cast<int>(std::max(exponent, 1u)) - 127, negative ? -magnitude : magnitude};
+float float_of(std::uint16_t bfloat16) {
+    return std::bit_cast<float>(std::uint32_t{bfloat16} << 16);
 }
 
-Parts parts_of_bfloat16(std::uint16_t bits) {
-    return parts(bits >> 7 & 0xffu, bits & 0x7f, 0x80, bits >> 15 != 0);
+// Denormals have the smallest normal's exponent.
+int exponent_of(float value) {
+    return std::max(static_cast<int>(std::bit_cast<std::uint32_t>(value) >> 23 & 0xff), 1) - kBias;
 }
 
-Parts parts_of_float(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    return parts(bits >> 23 & 0xffu, static_cast<std::int32_t>(bits & 0x7fffffu), 0x800000, bits >> 31 != 0);
+double two_to(int exponent) {
+    return std::bit_cast<double>(static_cast<std::int64_t>(1023 + exponent) << 52);
 }
 
-// Sixteen elements along k.
-struct Line {
-    int exponents[16];
-    std::int32_t significands[16];
-    float values[16];
+// a or b. Infinities and NaNs count as zeros: add_not_finite sees to them.
+template <std::size_t height, std::size_t width>
+struct Matrix {
+    double values[height][width];
+    std::int16_t exponents[height][width];
     bool finite = true;
+    explicit Matrix(const std::uint16_t (&bits)[height][width]) {
+        for (std::size_t y = 0; y < height; ++y) {
+            std::int16_t largest = 0;
+            for (std::size_t x = 0; x < width; ++x) {
+                const auto magnitude = static_cast<std::int16_t>(bits[y][x] & 0x7fff);
+                const auto exponent = static_cast<std::int16_t>(magnitude >> 7);
+                exponents[y][x] = static_cast<std::int16_t>((exponent == 0 ? 1 : exponent) - kBias);
+                if (magnitude == 0 || magnitude >= kInfinity) exponents[y][x] = kOfZero;
+                largest = std::max(largest, magnitude);
+            }
+            finite = finite && largest < kInfinity;
+            for (std::size_t x = 0; x < width; ++x) values[y][x] = double{float_of(bits[y][x])};
+            for (std::size_t x = 0; x < width && largest >= kInfinity; ++x) {
+                if (!std::isfinite(values[y][x])) values[y][x] = 0;
+            }
+        }
+    }
 };
 
-Line line_of(const std::uint16_t (&bits)[16]) {
-    Line line;
-    for (int k = 0; k < 16; ++k) {
-        const Parts of = parts_of_bfloat16(bits[k]);
-        line.exponents[k] = of.significand == 0 ? kOfZero : of.exponent;
-        line.significands[k] = of.significand;
-        line.values[k] = std::bit_cast<float>(std::uint32_t{bits[k]} << 16);
-        line.finite = line.finite && of.exponent < 128;
+using A = Matrix<kRows, kTerms>;
+using B = Matrix<kTerms, kColumns>;
+
+// Towards zero but for what is too large.
+float cut_to_float(double value) {
+    if (std::abs(value) < 0x1p-126)
+        return static_cast<float>(static_cast<std::int32_t>(value * 0x1p149)) * 0x1p-149f;
+    const std::uint64_t beyond_float = (std::uint64_t{1} << (52 - 23)) - 1;
+    return static_cast<float>(std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & ~beyond_float));
+}
+
+// A row of c + the products [begin, end), all at once, with that many bits of fraction: each is cut off to a
+// whole number of units of the largest one's last bit. Sixteen products together are less than 2^31 units.
+template <std::size_t begin, std::size_t end, int fraction>
+void add_products(const A& a, std::size_t row, const B& b, float (&c)[kColumns]) {
+    std::int16_t top[kColumns];
+    for (std::size_t i = 0; i < kColumns; ++i)
+        top[i] = static_cast<std::int16_t>(c[i] == 0 ? kSmallest : exponent_of(c[i]));
+    for (std::size_t k = begin; k < end; ++k) {
+        for (std::size_t i = 0; i < kColumns; ++i)
+            top[i] = std::max(top[i], static_cast<std::int16_t>(a.exponents[row][k] + b.exponents[k][i]));
     }
-    return line;
+    double units[kColumns];  // that 1 has
+    for (std::size_t i = 0; i < kColumns; ++i) units[i] = two_to(fraction - top[i]);
+    std::int32_t sums[kColumns] = {};
+    for (std::size_t k = begin; k < end; ++k) {
+        for (std::size_t i = 0; i < kColumns; ++i)
+            sums[i] += static_cast<std::int32_t>(a.values[row][k] * b.values[k][i] * units[i]);
+    }
+    for (std::size_t i = 0; i < kColumns; ++i) {
+        const double of_c = static_cast<std::int32_t>(double{c[i]} * units[i]);
+        c[i] = cut_to_float((of_c + sums[i]) * two_to(top[i] - fraction));
+    }
 }
 
-// significand / 2^bits, towards zero.
-std::int64_t cut(std::int32_t significand, int bits) {
-    const std::int32_t magnitude = std::abs(significand) >> std::min(bits, 31);
-    return significand < 0 ? -magnitude : magnitude;
-}
-
-// sum · 2^exponent as float32, towards zero but for what is too large.
-float cut_to_float(std::int64_t sum, int exponent) {
-    if (sum == 0) return 0.0f;
-    const std::uint32_t sign = sum < 0 ? 0x80000000u : 0;
-    const auto magnitude = static_cast<std::uint64_t>(sum < 0 ? -sum : sum);
-    const int leading = 63 - std::countl_zero(magnitude);
-    const int result = leading + exponent;
-    if (result > 127) return std::bit_cast<float>(sign | 0x7f800000u);
-    // The last bit kept is worth 2^(result - 23), at least 2^-149.
-    const int drop = std::max(result - 23, -149) - exponent;
-    const std::uint64_t kept = drop >= 64 ? 0 : drop > 0 ? magnitude >> drop : magnitude << -drop;
-    const auto fraction = static_cast<std::uint32_t>(kept);
-    if (fraction == 0) return 0.0f;
-    if (result < -126) return std::bit_cast<float>(sign | fraction);
-    const auto biased = static_cast<std::uint32_t>(result + 127);
-    return std::bit_cast<float>(sign | biased << 23 | (fraction & 0x7fffffu));
-}
-
-// c + the products [begin, end), as IEEE has it.
-double plain(const Line& a, const Line& b, int begin, int end, float c) {
+// c + the products [begin, end) as IEEE has it, where infinities or NaNs are among them.
+template <std::size_t begin, std::size_t end>
+void add_not_finite(const std::uint16_t (&a)[kTerms], const std::uint16_t (&b)[kTerms], float c,
+                    float& result) {
     double sum = double{c};
-    for (int k = begin; k < end; ++k) sum += double{a.values[k]} * double{b.values[k]};
-    return sum;
+    for (std::size_t k = begin; k < end; ++k) sum += double{float_of(a[k])} * double{float_of(b[k])};
+    if (std::isnan(sum)) result = std::bit_cast<float>(0x7fffffffu);
+    if (std::isinf(sum)) result = static_cast<float>(sum);
 }
 
-// c + the products [begin, end), all at once, with that many bits of fraction.
-float fused_sum(const Line& a, const Line& b, int begin, int end, float c, int fraction) {
-    if (!a.finite || !b.finite || !std::isfinite(c)) {
-        const double sum = plain(a, b, begin, end, c);
-        if (std::isnan(sum)) return std::bit_cast<float>(0x7fffffffu);
-        if (std::isinf(sum)) return static_cast<float>(sum);
+struct Operands {
+    const std::uint16_t (&a)[kRows][kTerms];
+    const std::uint16_t (&b)[kColumns][kTerms];
+    A rows;
+    B columns;
+};
+
+template <std::size_t begin, std::size_t end, int fraction>
+void add_products(const Operands& of, float (&c)[kRows][kColumns]) {
+    for (std::size_t row = 0; row < kRows; ++row) {
+        float sums[kColumns], nothing = 0;
+        for (std::size_t i = 0; i < kColumns; ++i) nothing += c[row][i] * 0;  // NaN where one is not finite
+        const bool finite = of.rows.finite && of.columns.finite && nothing == 0;
+        for (std::size_t i = 0; i < kColumns; ++i)
+            sums[i] = finite || std::isfinite(c[row][i]) ? c[row][i] : 0;
+        add_products<begin, end, fraction>(of.rows, row, of.columns, sums);
+        for (std::size_t i = 0; i < kColumns && !finite; ++i)
+            add_not_finite<begin, end>(of.a[row], of.b[i], c[row][i], sums[i]);
+        std::copy_n(sums, kColumns, c[row]);
     }
-    Parts start = parts_of_float(c);
-    if (start.significand == 0) start.exponent = kSmallest;
-    int top = start.exponent;
-    for (int k = begin; k < end; ++k) top = std::max(top, a.exponents[k] + b.exponents[k]);
-    std::int64_t sum = cut(start.significand * (1 << (fraction - 23)), top - start.exponent);
-    for (int k = begin; k < end; ++k) {
-        const std::int32_t product =
-            a.significands[k] * b.significands[k] * (1 << (fraction - 2 * kFractionBits));
-        sum += cut(product, top - a.exponents[k] - b.exponents[k]);
-    }
-    return cut_to_float(sum, top - fraction);
 }
 
 }  // namespace
@@ -111,21 +132,18 @@ void set_tensor_core(TensorCore which) {
     tensor_core = which;
 }
 
-void tensor_core_product(const std::uint16_t (&a)[16][16], const std::uint16_t (&b)[8][16],
-                         float (&c)[16][8]) {
-    Line rows[16], columns[8];
-    for (int i = 0; i < 16; ++i) rows[i] = line_of(a[i]);
-    for (int i = 0; i < 8; ++i) columns[i] = line_of(b[i]);
-    for (int row = 0; row < 16; ++row) {
-        for (int column = 0; column < 8; ++column) {
-            float& sum = c[row][column];
-            if (tensor_core == TensorCore::hopper) {
-                sum = fused_sum(rows[row], columns[column], 0, 16, sum, 25);
-            } else {
-                sum = fused_sum(rows[row], columns[column], 0, 8, sum, 24);
-                sum = fused_sum(rows[row], columns[column], 8, 16, sum, 24);
-            }
-        }
+[[gnu::flatten]] TANDEM_CLONES void tensor_core_product(const std::uint16_t (&a)[16][16],
+                                                        const std::uint16_t (&b)[8][16], float (&c)[16][8]) {
+    std::uint16_t across[kTerms][kColumns];
+    for (std::size_t k = 0; k < kTerms; ++k) {
+        for (std::size_t column = 0; column < kColumns; ++column) across[k][column] = b[column][k];
+    }
+    const Operands of{a, b, A(a), B(across)};
+    if (tensor_core == TensorCore::hopper) {
+        add_products<0, 16, 25>(of, c);
+    } else {
+        add_products<0, 8, 24>(of, c);
+        add_products<8, 16, 24>(of, c);
     }
 }
 
