@@ -17,7 +17,8 @@ void join_each(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t
 }
 
 void meet_each(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
-    for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::min(into[i], at(from, i));
+    if (into.size() > from.size()) into.resize(from.size());
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = std::min(into[i], from[i]);
 }
 
 bool before(const Event& event, const Event& now, const Clock& clock) {
@@ -40,6 +41,25 @@ void Clock::join(const Clock& other) {
 void Clock::meet(const Clock& other) {
     meet_each(seen, other.seen);
     meet_each(proxy, other.proxy);
+}
+
+History& Histories::of(std::uintptr_t word) {
+    const std::uintptr_t number = word / kWords;
+    if (last_ == nullptr || last_number_ != number) {
+        last_number_ = number;
+        last_ = &pages_[number];
+        last_->resize(kWords);
+    }
+    return (*last_)[word % kWords];
+}
+
+void Histories::clear() {
+    for (auto& [number, page] : pages_) {
+        for (History& history : page) {
+            history.write = {};
+            history.reads.clear();
+        }
+    }
 }
 
 void Clocks::begin(std::size_t threads) {
@@ -92,7 +112,7 @@ std::uint16_t Clocks::new_actor() {
 }
 
 Clocks::Conflict Clocks::read(std::uintptr_t word, const Event& now, const Clock& clock, bool through_proxy) {
-    History& history = words_[word];
+    History& history = words_.of(word);
     const Event& write = history.write;
     if (!before(write, now, clock)) return {write, "writes", kUnordered};
     const bool by_thread = write.epoch > 0 && write.actor < threads_.size();
@@ -106,7 +126,7 @@ Clocks::Conflict Clocks::read(std::uintptr_t word, const Event& now, const Clock
 }
 
 Clocks::Conflict Clocks::write(std::uintptr_t word, const Event& now, const Clock& clock) {
-    History& history = words_[word];
+    History& history = words_.of(word);
     if (!before(history.write, now, clock)) return {history.write, "writes", kUnordered};
     for (const Event& read : history.reads) {
         if (!before(read, now, clock)) return {read, "reads", kUnordered};
@@ -117,7 +137,9 @@ Clocks::Conflict Clocks::write(std::uintptr_t word, const Event& now, const Cloc
 }
 
 void Clocks::wrote(std::uintptr_t word, const Event& now) {
-    words_[word] = {now, {}};
+    History& history = words_.of(word);
+    history.write = now;
+    history.reads.clear();
 }
 
 bool Clocks::has_seen_first(std::size_t thread, std::size_t first, std::size_t count) const {
@@ -125,11 +147,6 @@ bool Clocks::has_seen_first(std::size_t thread, std::size_t first, std::size_t c
         if (other != thread && at(threads_[thread].seen, other) == 0) return false;
     }
     return true;
-}
-
-bool Clocks::written(std::uintptr_t word) const {
-    const auto found = words_.find(word);
-    return found != words_.end() && found->second.write.epoch > 0;
 }
 
 }  // namespace fibers::races

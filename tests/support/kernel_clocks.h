@@ -40,6 +40,20 @@ struct History {
     std::vector<Event> reads;  // that nothing orders before others of them
 };
 
+// Of a block's shared memory: words' histories by the page, whose memory blocks inherit.
+class Histories {
+  public:
+    History& of(std::uintptr_t word);
+    void clear();
+
+  private:
+    static constexpr std::size_t kWords = 1024;  // of a page
+    using Page = std::vector<History>;
+    std::unordered_map<std::uintptr_t, Page> pages_;
+    std::uintptr_t last_number_ = 0;
+    Page* last_ = nullptr;  // that was asked for
+};
+
 class Clocks {
   public:
     void begin(std::size_t threads);  // of a block; off
@@ -69,13 +83,13 @@ class Clocks {
     Conflict read(std::uintptr_t word, const Event& now, const Clock& clock, bool through_proxy);
     Conflict write(std::uintptr_t word, const Event& now, const Clock& clock);
     void wrote(std::uintptr_t word, const Event& now);  // and nobody else could meanwhile
-    bool written(std::uintptr_t word) const;
+    bool written(std::uintptr_t word) { return words_.of(word).write.epoch > 0; }
 
   private:
     bool on_ = false;
     std::vector<Clock> threads_;  // own entry: the last epoch that the thread has ended
     std::size_t actors_ = 0;
-    std::unordered_map<std::uintptr_t, History> words_;
+    Histories words_;
 };
 
 }  // namespace fibers::races

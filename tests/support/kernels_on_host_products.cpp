@@ -90,10 +90,18 @@ struct Tile {
                                                   : start + row % 8 * swizzle + row / 8 * stride + 2 * term;
         return reinterpret_cast<const std::byte*>(address ^ (address >> 7 & (swizzle / 16 - 1)) << 4);
     }
-    std::uint16_t element(std::uintptr_t row, std::uintptr_t term, bool transposed) const {
-        std::uint16_t bits;
-        std::memcpy(&bits, at(row, term, transposed), 2);
-        return bits;
+    // Sixteen terms of a row.
+    void read(std::uintptr_t row, std::uint16_t (&terms)[16]) const {
+        for (std::uintptr_t term = 0; term < 16; term += 8)
+            std::memcpy(terms + term, at(row, term, false), 16);
+    }
+    // … of the eight rows from a multiple of eight on, which lie side by side, term by term.
+    void read_transposed(std::uintptr_t row, std::uint16_t (&terms)[8][16]) const {
+        for (std::uintptr_t term = 0; term < 16; ++term) {
+            std::uint16_t rows[8];
+            std::memcpy(rows, at(row, term, true), 16);
+            for (std::size_t i = 0; i < 8; ++i) terms[i][term] = rows[i];
+        }
     }
 };
 
@@ -187,9 +195,7 @@ void read_a(const Product& product, std::uint16_t (&a)[16][16]) {
     const Issue& first = product.lanes[0];
     if (first.a == nullptr) {
         const Tile tile(first.tile_a);
-        for (unsigned row = 0; row < 16; ++row) {
-            for (unsigned k = 0; k < 16; ++k) a[row][k] = tile.element(first_row(first) + row, k, false);
-        }
+        for (unsigned row = 0; row < 16; ++row) tile.read(first_row(first) + row, a[row]);
         return;
     }
     for (unsigned lane = 0; lane < kLanes; ++lane) {
@@ -199,18 +205,16 @@ void read_a(const Product& product, std::uint16_t (&a)[16][16]) {
 }
 
 // Eight columns, as m16n8k16 has them.
-void multiply_columns(const Product& product, Warp& warp, const std::uint16_t (&a)[16][16], unsigned tile) {
+void multiply_columns(const Product& product, const std::array<float*, kLanes>& sums,
+                      const std::uint16_t (&a)[16][16], unsigned tile) {
     const Issue& first = product.lanes[0];
     const Tile from(first.tile_b);
     std::uint16_t b[8][16];
-    for (unsigned column = 0; column < 8; ++column) {
-        for (unsigned k = 0; k < 16; ++k)
-            b[column][k] = from.element(8 * tile + column, k, first.transposed_b);
-    }
+    if (first.transposed_b) from.read_transposed(8 * tile, b);
+    for (unsigned column = 0; column < 8 && !first.transposed_b; ++column)
+        from.read(8 * tile + column, b[column]);
     float c[16][8] = {};
-    const auto of_lane = [&](unsigned lane) {
-        return warp.under_way[product.lanes[lane].d].data() + 4 * tile;
-    };
+    const auto of_lane = [&](unsigned lane) { return sums[lane] + 4 * tile; };
     for (unsigned lane = 0; lane < kLanes && first.add; ++lane) {
         for (unsigned i = 0; i < 2; ++i)
             std::memcpy(&c[lane / 4 + 8 * i][2 * (lane % 4)], of_lane(lane) + 2 * i, 8);
@@ -225,8 +229,10 @@ void multiply_columns(const Product& product, Warp& warp, const std::uint16_t (&
 void multiply(const Product& product, Warp& warp) {
     std::uint16_t a[16][16];
     read_a(product, a);
+    std::array<float*, kLanes> sums;
+    for (unsigned lane = 0; lane < kLanes; ++lane) sums[lane] = warp.under_way[product.lanes[lane].d].data();
     for (unsigned tile = 0; tile < static_cast<unsigned>(product.lanes[0].columns) / 8; ++tile)
-        multiply_columns(product, warp, a, tile);
+        multiply_columns(product, sums, a, tile);
 }
 
 // Sums that no product under way adds to are in their registers again.
