@@ -17,13 +17,13 @@ struct Mutation {
 
 thread_local Mutation mutation;
 
-bool reports(const std::function<void()>& run) {
+std::exception_ptr report_of(const std::function<void()>& run) {
     try {
         run();
     } catch (const std::exception&) {
-        return true;
+        return std::current_exception();
     }
-    return false;
+    return nullptr;
 }
 
 }  // namespace
@@ -38,14 +38,21 @@ bool left_out(LeftOut what, const void* site) {
     return number == mutation.number;
 }
 
+bool leaving_out() {
+    return mutation.what != LeftOut::nothing;
+}
+
 Survivors leave_out(LeftOut what, const std::function<void()>& run) {
     Survivors result;
     for (;; ++result.places) {
         mutation = {what, result.places, {}};
-        const bool reported = reports(run);
+        const std::exception_ptr report = report_of(run);
         const Mutation done = std::exchange(mutation, {});
-        if (done.places.size() <= result.places) return result;
-        if (!reported) result.survived.push_back(done.places[result.places]);
+        if (done.places.size() <= result.places) {  // nothing was left out
+            if (report) std::rethrow_exception(report);
+            return result;
+        }
+        if (!report) result.survived.push_back(done.places[result.places]);
     }
 }
 

@@ -29,10 +29,13 @@ struct Survivors {
     std::vector<std::string> survived;  // those whose absence `run` did not report
 };
 // Calls `run`, which throws when something is wrong, once for each place where kernels do `what`, as they do it
-// nowhere in that place. Blocks.
+// nowhere in that place, and at last once with nothing left out: what it throws then is thrown on. Blocks.
 Survivors leave_out(LeftOut what, const std::function<void()>& run);
 
 // Whether the running mutation leaves out `what` at `site`.
 bool left_out(LeftOut what, const void* site);
+
+// Whether leave_out is running: the first report is as good as all of them.
+bool leaving_out();
 
 }  // namespace fibers

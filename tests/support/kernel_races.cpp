@@ -132,13 +132,13 @@ Page& page_of(std::uintptr_t number) {
 }
 
 // May `a` be at the same time as what the running thread does now? `from`: the first phase that counts.
-bool unordered(const Access& a, std::uint32_t from) {
+[[gnu::always_inline]] inline bool unordered(const State& now, const Access& a, std::uint32_t from) {
     if (a.phase < from) return false;
-    if (a.phase < state().block_begin) return true;
-    if (a.phase != state().block_phase) return false;
-    if (a.many == warps || a.thread / 32 != state().thread / 32) return true;
-    if (a.warp_phase != state().warp_phase) return false;
-    return a.many == lanes_of_a_warp || a.thread != state().thread;
+    if (a.phase < now.block_begin) return true;
+    if (a.phase != now.block_phase) return false;
+    if (a.many == warps || a.thread / 32 != now.thread / 32) return true;
+    if (a.warp_phase != now.warp_phase) return false;
+    return a.many == lanes_of_a_warp || a.thread != now.thread;
 }
 
 void join(Group& group, const Access& now, std::uint32_t from) {
@@ -190,8 +190,9 @@ const char* verb(Kind kind) {
 void visit(const Page& page, Cell& cell, std::uintptr_t at, bool shared, Kind kind, const Access& now) {
     const std::uint32_t from = shared ? state().block_begin : state().launch_begin;
     const char* const does = verb(kind);
+    const State& running = state();
     const auto meets = [&](const Access& before, const char* did) {
-        if (unordered(before, from)) report(at, shared, now, does, &before, did);
+        if (unordered(running, before, from)) report(at, shared, now, does, &before, did);
     };
     const auto meets_group = [&](const Group& group, const char* did) {
         meets(group.last, did);
@@ -220,7 +221,7 @@ bool seen_by_clock(const Access& a) {
 
 void check_first(const Cell& cell, std::uintptr_t at, Kind kind, const Access& now) {
     const auto meets = [&](const Access& before, const char* did) {
-        if (unordered(before, state().block_begin) && !seen_by_clock(before))
+        if (unordered(state(), before, state().block_begin) && !seen_by_clock(before))
             report(at, true, now, verb(kind), &before, did);
     };
     meets(cell.write, "writes");
@@ -385,6 +386,10 @@ void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, s
 
 void pause() {
     state().running = false;
+}
+
+bool found() {
+    return !state().reports.empty();
 }
 
 std::string end_launch() {

@@ -28,6 +28,7 @@ void block_synchronized();
 std::uint32_t warp_synchronized();  // the warp's new phase
 void resume(unsigned thread, std::uint32_t warp_phase, const std::byte* stack, std::size_t stack_bytes);
 void pause();
+bool found();              // anything, since begin_launch
 std::string end_launch();  // what was found since begin_launch; empty: nothing
 
 // Scratch memory, alone on its pages: as long as it is there, who reads what was not written is reported. The

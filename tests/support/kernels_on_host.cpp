@@ -212,6 +212,10 @@ void resume(Fiber& fiber) {
     go_on(block().scheduler, fiber.flow);
 }
 
+bool found_enough() {
+    return leaving_out() && races::found();
+}
+
 // What those wait for that say so.
 std::string waiting(std::size_t threads) {
     std::string all;
@@ -241,7 +245,7 @@ void run_block(std::size_t threads, std::int64_t number) {
             fiber.until = nullptr;
             moved = true;
             resume(fiber);
-            if (block().error) return;
+            if (block().error || found_enough()) return;
         }
         if (left && !moved && !end_one_bulk())
             throw tandem::Error("threads of a block wait at barriers that never fill" + waiting(threads));
@@ -326,6 +330,7 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes,
             begin_block(number, blocks, count, shared_bytes);
             run_block(count, number);
             if (block().error) std::rethrow_exception(block().error);
+            if (found_enough()) break;
             end_barriers();
             end_products();
             end_bulk();

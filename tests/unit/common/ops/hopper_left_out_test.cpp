@@ -32,7 +32,6 @@ void expect_numbers(const Tensor& result) {
 class HopperWithout : public ::testing::TestWithParam<LeftOut> {
   protected:
     static void expect_none_survives(const std::function<void()>& run) {
-        EXPECT_NO_THROW(run());
         const fibers::Survivors result = fibers::leave_out(GetParam(), run);
         EXPECT_GT(result.places, 0u);
         EXPECT_THAT(result.survived, ::testing::IsEmpty());

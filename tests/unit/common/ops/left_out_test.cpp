@@ -18,7 +18,6 @@ Tensor in_bfloat16(Shape shape, std::uint64_t seed) {
 
 // Some of each kind of `whats` are there, and none is missed in silence.
 void expect_none_survives(const std::vector<LeftOut>& whats, const std::function<void()>& run) {
-    EXPECT_NO_THROW(run());
     for (const LeftOut what : whats) {
         const fibers::Survivors result = fibers::leave_out(what, run);
         EXPECT_GT(result.places, 0u) << static_cast<int>(what);
