@@ -243,31 +243,40 @@ function(tandem_test_on_less leaf)
   tandem_test_again(${leaf}_on_avx512 ${ARGN} ENVIRONMENT TANDEM_INSTRUCTIONS=avx512 ONEDNN_MAX_CPU_ISA=AVX512_CORE)
 endfunction()
 
-# The rig on which CUDA kernels run as C++ (tests/support/kernels_on_host.h), and how they and the rig are compiled.
-set(TANDEM_RIG fiber_switch.cpp guarded_memory.cpp kernel_clocks.cpp kernel_mutations.cpp kernel_races.cpp kernels_on_host.cpp kernels_on_host_barriers.cpp
-    kernels_on_host_bulk.cpp kernels_on_host_copies.cpp kernels_on_host_instructions.cpp kernels_on_host_products.cpp tensor_core.cpp)
-list(TRANSFORM TANDEM_RIG PREPEND ${CMAKE_SOURCE_DIR}/tests/support/)
+# How CUDA kernels are compiled as C++, for the rig of tests/support/kernels_on_host.h (the library test_kernels_on_host).
 set(TANDEM_ON_HOST_OPTIONS -Wno-unknown-pragmas -Wno-sign-conversion -fno-strict-aliasing -ffp-contract=off -Wno-maybe-uninitialized)
 set(TANDEM_ON_HOST_DEFINITION TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_host.h")  # what common/ops/cuda/portable.cuh includes
 
-# tandem_kernels_on_host(LEAF KERNELS a.cu … [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
-# fibers (tests/support/kernels_on_host.h), under a racecheck that takes the place of the thread sanitizer: without it
-# under the address sanitizer, and absent under the thread sanitizer.
+# tandem_racechecked(a.cu …): the folder's tests have these kernels as C++, under a racecheck that takes the place of the
+# thread sanitizer: without it under the address sanitizer.
+function(tandem_racechecked)
+  set(racecheck -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
+  if(TANDEM_SANITIZE)
+    set(racecheck)
+  endif()
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "${TANDEM_ON_HOST_OPTIONS};${racecheck}"
+                              SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
+endfunction()
+
+# tandem_kernel_library(NAME KERNELS a.cu … [as tandem_test_library]): racechecked kernels of several tests.
+function(tandem_kernel_library name)
+  cmake_parse_arguments(ARG "" "" "KERNELS;SOURCES;DEPS" ${ARGN})
+  tandem_racechecked(${ARG_KERNELS})
+  tandem_test_library(${name} COMPUTES SOURCES ${ARG_KERNELS} ${ARG_SOURCES} DEPS ${ARG_DEPS} test_kernels_on_host)
+  target_compile_definitions(${name} PRIVATE ${TANDEM_ON_HOST_DEFINITION})
+endfunction()
+
+# tandem_kernels_on_host(LEAF [KERNELS a.cu …] [as tandem_test]): a test of CUDA kernels compiled as C++, their threads as
+# fibers. Absent under the thread sanitizer.
 function(tandem_kernels_on_host leaf)
   cmake_parse_arguments(ARG "" "TIMEOUT" "KERNELS;SOURCES;DEPS;LABELS" ${ARGN})
   if(TANDEM_SANITIZE STREQUAL thread)
     return()
   endif()
-  set(racecheck -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
-  if(TANDEM_SANITIZE)
-    set(racecheck)
+  if(ARG_KERNELS)
+    tandem_racechecked(${ARG_KERNELS})
   endif()
-  set_source_files_properties(${ARG_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-    "${TANDEM_ON_HOST_OPTIONS};${racecheck}"
-    SKIP_PRECOMPILE_HEADERS ON)  # which have other flags
-  set(support ${TANDEM_RIG} ${CMAKE_SOURCE_DIR}/tests/support/kernel_races_tsan.cpp)
-  set_source_files_properties(${support} PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
-  tandem_test(${leaf} ALONE COMPUTES SOURCES ${support} ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS}
+  tandem_test(${leaf} ALONE COMPUTES SOURCES ${ARG_SOURCES} ${ARG_KERNELS} DEPS ${ARG_DEPS} test_kernels_on_host
               LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
   tandem_test_name(${leaf} name)
   if(NOT TARGET ${name}.computes)  # a sanitizer's build, and not of its list

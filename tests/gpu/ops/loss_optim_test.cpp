@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Found {
+struct Losses {
     std::vector<float> logprobs, lse, entropies;
     Tensor gradient;
 };
@@ -49,10 +49,10 @@ TEST(GpuLoss, LogProbsEntropyAndGradient) {
             if (rows > 3) targets[2] = ops::kElsewhere;
             const auto size = static_cast<std::size_t>(rows);
             const std::vector<float> dlogprobs = numbers(rows, 4), dentropies = numbers(rows, 5);
-            Found cpu{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size),
-                      logits.clone("t")};
-            Found gpu{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size),
-                      to_tested(logits)};
+            Losses cpu{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size),
+                       logits.clone("t")};
+            Losses gpu{std::vector<float>(size), std::vector<float>(size), std::vector<float>(size),
+                       to_tested(logits)};
             Stream s = Stream::make_inline();
             ops::token_logprobs(s, logits, targets, temperature, cpu.logprobs, cpu.lse, cpu.entropies);
             tested::token_logprobs(tested_stream(), gpu.gradient, targets, temperature, gpu.logprobs, gpu.lse,
