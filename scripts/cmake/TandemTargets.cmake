@@ -168,7 +168,8 @@ endfunction()
 # An entry of CTest: the tests of these sources, in the one program of the folder (unit.sync), which runs them by --of
 # (tests/support/run_tests.h). FILTER, GoogleTest's, takes its place where tests of one source belong to several entries.
 # USES: programs that the tests start. A source is given once: others that need it name the first entry's helpers by a library.
-# ALONE: a program of its own, by the entry's name, for what cannot share one: definitions, flags, a main of another kind.
+# ALONE: a program of its own, by the entry's name, for what cannot share one: definitions, flags, a main of another kind; or
+# a library's work for long: of an inline function the linker keeps the first copy, which is -O0's where tests of -O0 share it.
 # OWN_MAIN: the sources have the main, which calls run_tests.
 function(tandem_test leaf)
   cmake_parse_arguments(ARG "ALONE;COMPUTES;OWN_MAIN" "TIMEOUT;PROCESSORS" "SOURCES;DEPS;FILTER;USES;LABELS;ENVIRONMENT" ${ARGN})

@@ -24,7 +24,10 @@ double norm_of(const std::vector<float>& values) {
 
 double norm_of(const Values& all) {
     double squares = 0;
-    for (const auto& [name, values] : all) squares += norm_of(values) * norm_of(values);
+    for (const auto& [name, values] : all) {
+        const double norm = norm_of(values);
+        squares += norm * norm;
+    }
     return std::sqrt(squares);
 }
 
