@@ -84,21 +84,25 @@ class Run {
         done(options_.iterations + 2, verified_ ? "verified" : "DIFFERENT");
     }
 
-    // A turn in a sweep. What is chosen tries both ways through the cache before it counts.
+    // A turn in a sweep. What is chosen tries both ways through the cache in each state of the machine: such a push does not
+    // count.
     void take_turn(SpeedOfLight& light, SweepRounds& rounds, std::size_t index) {
-        constexpr int kCounted = 2;
-        const int ahead = index == 0 ? 3 : 1;
+        constexpr int kCounted = 2, kAtMost = 9;
         std::optional<SweepSample> last;
         Cores before = Cores::unknown;
-        for (int i = 0; i < ahead + kCounted + 1; ++i) {
+        for (int i = 0, counted = 0; i < kAtMost && counted < kCounted; ++i) {
             const double light_ms = light.measure_ms();
             const SyncReport report = push(options_.changed);
-            const Cores now = session_.tuning().cores;
-            if (last) rounds.add(index, before, now, *last);
-            before = now;
-            if (i >= ahead) last = {report.total_ms, report.total_ms + report.phase_ms.prepare, light_ms};
-            if (index > 0 || i != ahead) continue;
-            rounds.chose({session_.tuning().bucket_bytes, report.depth, session_.tuning().past_cache});
+            const Tuning& tuning = session_.tuning();
+            if (last) {
+                rounds.add(index, before, tuning.cores, *last);
+                ++counted;
+            }
+            before = tuning.cores;
+            last.reset();
+            if (i == 0 || !tuning.settled) continue;
+            last = {report.total_ms, report.total_ms + report.phase_ms.prepare, light_ms};
+            if (index == 0) rounds.chose({tuning.bucket_bytes, report.depth, tuning.past_cache});
         }
         if (const auto& predicted = session_.tuning().prediction)
             rounds.predict(index, predicted->prepare_ms + predicted->total_ms);

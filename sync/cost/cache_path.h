@@ -24,6 +24,12 @@ class CachePath {
         if (both_ && ways_[index(cores)].took_ms == std::array<double, 2>{}) ways_[index(cores)].past = past;
     }
     bool past(Cores cores) const { return ways_[index(cores)].past; }
+    // Whether the next push goes the faster way, and not the other to see what that takes.
+    bool settled(Cores cores) const {
+        const Way& way = ways_[index(cores)];
+        const bool tries = way.trying && way.pushes == 0;
+        return !both_ || (way.took_ms[0] > 0 && way.took_ms[1] > 0 && !tries);
+    }
     // A push went this way, in so many milliseconds.
     void took(Cores cores, double ms) {
         Way& way = ways_[index(cores)];

@@ -81,6 +81,7 @@ struct Tuner::Decision {
     Cores cores = Cores::unknown;
     bool measures = false;
     bool past_cache = false;
+    bool settled = true;
     bool predicts = false;
     int depth = 0;
     std::size_t bucket_bytes = 0;
@@ -258,6 +259,7 @@ void Tuner::decide(Decision& decision) {
     if (!path_) path_.emplace(past, !requested_.past_cache && fits());
     path_->begin(tuning_.cores, past);
     decision.past_cache = path_->past(tuning_.cores);
+    decision.settled = path_->settled(tuning_.cores);
     if (!adapt_) return;
     decision.predicts = true;
     decision.prediction = predict_gather(*tuning_.costs, plan_.bytes(), decision.bucket_bytes, decision.depth,
@@ -269,6 +271,7 @@ void Tuner::carry_out(const Decision& decision) {
     options_.bucket_bytes = tuning_.bucket_bytes = decision.bucket_bytes;
     options_.depth = decision.depth;
     if (staged_) options_.past_cache = tuning_.past_cache = decision.past_cache;
+    tuning_.settled = decision.settled;
     tuning_.cores = decision.cores;
     tuning_.core_ns = decision.core_ns;
     if (decision.predicts) tuning_.prediction = decision.prediction;

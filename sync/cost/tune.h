@@ -31,6 +31,7 @@ struct Tuning {
     Cores cores = Cores::unknown;  // at the last push
     double core_ns = 0;            // 0: unknown
     bool past_cache = false;       // how its staging was written
+    bool settled = true;           // … and not to see what that way takes (cache_path.h)
     int measured_again = 0;        // since the session began
     int changed = 0;               // other buckets, since then
 };

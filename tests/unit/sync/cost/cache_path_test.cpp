@@ -63,8 +63,27 @@ TEST(CachePath, WhatWasSeenOnABusyMachineIsLookedAtAgain) {
     EXPECT_LE(std::count(past.begin(), past.end(), true), 6) << "seldom, where the other way is slower";
 }
 
+// The first two pushes in a state, and each later one that looks at the other way again.
+TEST(CachePath, IsSettledButForPushesThatSeeWhatAWayTakes) {
+    CachePath path(false, true);
+    constexpr Ms kMs = {25, 50};
+    for (const bool settled : {false, false, true, true}) {
+        EXPECT_EQ(path.settled(Cores::apart), settled);
+        pushes(path, 1, kMs, Cores::apart);
+    }
+    EXPECT_FALSE(path.settled(Cores::share_cache)) << "nothing was tried there";
+    for (int push = 0; push < 100; ++push) {
+        EXPECT_EQ(path.settled(Cores::apart), !path.past(Cores::apart)) << push;
+        pushes(path, 1, kMs, Cores::apart);
+    }
+    pushes(path, CachePath::kAtMost + 1, {25, 20}, Cores::apart);
+    EXPECT_TRUE(path.past(Cores::apart)) << "the other way has become the faster one";
+    EXPECT_TRUE(path.settled(Cores::apart));
+}
+
 TEST(CachePath, WhereOneWayWillDoItStays) {
     CachePath path(true, false);
+    EXPECT_TRUE(path.settled(Cores::unknown));
     EXPECT_EQ(pushes(path, 3, {1, 99}), (std::vector<bool>{true, true, true}));
 }
 
