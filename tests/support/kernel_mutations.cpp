@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "tests/support/kernel_places.h"
 #include "tests/support/kernel_races.h"
 
 namespace fibers {

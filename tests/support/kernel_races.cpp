@@ -1,17 +1,16 @@
 #include "tests/support/kernel_races.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <memory>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "tests/support/kernel_places.h"
 #include "tests/support/kernels_on_host.h"
 #include "tests/support/kernels_on_host_counts.h"
 
@@ -105,21 +104,6 @@ State& state() {
 }
 
 bool enabled = false;
-
-std::string asked(std::ptrdiff_t offset) {
-    const std::string command =
-        fmt::format("addr2line -Cpsfie /proc/{}/exe {:#x} 2>/dev/null", getpid(), offset - 1);
-    std::string all;
-    if (FILE* const pipe = popen(command.c_str(), "r")) {
-        std::array<char, 512> line;
-        while (std::fgets(line.data(), static_cast<int>(line.size()), pipe) != nullptr) all += line.data();
-        pclose(pipe);
-    }
-    if (all.empty()) return fmt::format("code at {:#x}", offset);
-    all.pop_back();
-    for (std::size_t end; (end = all.find('\n')) != std::string::npos;) all.replace(end, 1, ",");
-    return all;
-}
 
 Page& page_of(std::uintptr_t number) {
     auto& [known, page] = state().recent[number % state().recent.size()];
@@ -484,13 +468,6 @@ void fence_proxies() {
 bool in_shared_memory(const void* pointer, std::size_t bytes) {
     const auto at = reinterpret_cast<std::uintptr_t>(pointer);
     return is_shared(at) && is_shared(at + bytes - 1);
-}
-
-const std::string& place_of(const void* code) {
-    static thread_local std::unordered_map<const void*, std::string> known;
-    std::string& result = known[code];
-    if (result.empty()) result = asked(static_cast<const char*>(code) - __executable_start);
-    return result;
 }
 
 }  // namespace fibers::races

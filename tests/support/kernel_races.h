@@ -60,7 +60,4 @@ Clock seen_by_warp();                 // what all lanes of the running thread's 
 void read_by(const Actor& actor, const void* at, std::size_t bytes, const Clock& seen, const void* code);
 bool in_shared_memory(const void* at, std::size_t bytes);  // of the running block
 
-// Where in the sources an address of code is, as far as addr2line knows. Asks only once.
-const std::string& place_of(const void* code);
-
 }  // namespace fibers::races

@@ -1,5 +1,6 @@
 // One scheduler a thread of the host. A fiber runs until it reaches a barrier that others have not.
 #include "tests/support/kernels_on_host.h"
+#include "tests/support/kernel_places.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "tests/support/kernel_mutations.h"
+#include "tests/support/kernel_places.h"
 #include "tests/support/kernel_races.h"
 #include "tests/support/kernels_on_host_counts.h"
 #include "tests/support/kernels_on_host_rules.h"

@@ -1,5 +1,6 @@
 // Bulk copies are on their way until all threads of their block wait; then one of them, any, has arrived.
 #include "tests/support/kernels_on_host_bulk.h"
+#include "tests/support/kernel_places.h"
 
 #include <fmt/format.h>
 

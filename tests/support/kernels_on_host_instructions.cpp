@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "tests/support/kernel_places.h"
 #include "tests/support/kernel_races.h"
 #include "tests/support/kernels_on_host.h"
 #include "tests/support/kernels_on_host_counts.h"

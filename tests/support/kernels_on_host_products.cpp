@@ -2,6 +2,7 @@
 // for them. Until then the sums' registers hold a NaN that must stay, tiles are being read, and a's registers must
 // stay as they were. Each warp does its sixteen rows; what it reads is an actor of its own (kernel_clocks.h).
 #include "tests/support/kernels_on_host_products.h"
+#include "tests/support/kernel_places.h"
 
 #include <fmt/format.h>
 

@@ -73,7 +73,7 @@ float cut_to_float(double value) {
 // A row of c + the products [begin, end), all at once, with that many bits of fraction: each is cut off to a
 // whole number of units of the largest one's last bit. Sixteen products together are less than 2^31 units.
 template <std::size_t begin, std::size_t end, int fraction>
-void add_products(const A& a, std::size_t row, const B& b, float (&c)[kColumns]) {
+void add_to_row(const A& a, std::size_t row, const B& b, float (&c)[kColumns]) {
     std::int16_t top[kColumns];
     for (std::size_t i = 0; i < kColumns; ++i)
         top[i] = static_cast<std::int16_t>(c[i] == 0 ? kSmallest : exponent_of(c[i]));
@@ -119,7 +119,7 @@ void add_products(const Operands& of, float (&c)[kRows][kColumns]) {
         const bool finite = of.rows.finite && of.columns.finite && nothing == 0;
         for (std::size_t i = 0; i < kColumns; ++i)
             sums[i] = finite || std::isfinite(c[row][i]) ? c[row][i] : 0;
-        add_products<begin, end, fraction>(of.rows, row, of.columns, sums);
+        add_to_row<begin, end, fraction>(of.rows, row, of.columns, sums);
         for (std::size_t i = 0; i < kColumns && !finite; ++i)
             add_not_finite<begin, end>(of.a[row], of.b[i], c[row][i], sums[i]);
         std::copy_n(sums, kColumns, c[row]);
