@@ -18,8 +18,9 @@ case "${1:-}" in
     shift 2
     mkdir -p "$prefix"
     cat "$@" | tar -x -C "$prefix"
-    for file in "$prefix"/*.txz; do tar -xJf "$file" -C "$prefix" && rm "$file" & done
-    wait
+    unpacking=()
+    for file in "$prefix"/*.txz; do tar -xJf "$file" -C "$prefix" && rm "$file" & unpacking+=($!); done
+    for one in "${unpacking[@]}"; do wait "$one"; done
     cat >"$prefix/vllm" <<COMMAND
 #!/bin/sh
 export PYTHONPATH=$prefix/site\${PYTHONPATH:+:\$PYTHONPATH}
@@ -80,7 +81,9 @@ rm -rf bin pycountry*/locales mistral_common/data/*tekken* vllm/vllm-rs vllm/thi
 find vllm -name '*.so' ! -name '_C_stable_libtorch*' ! -name 'cumem_allocator*' ! -name 'spinloop*' -delete
 find . \( -name __pycache__ -o -name '*.hpp' -o -name '*.cuh' -o -name '*.js' -o -name '*.jpg' \) -prune -exec rm -rf {} +
 # It refuses to be imported without its kernels, also where another attention is asked for.
-sed -i '/^if not (FA2_AVAILABLE or FA3_AVAILABLE):/,/^    )/d' vllm/vllm_flash_attn/__init__.py
+init=vllm/vllm_flash_attn/__init__.py
+grep -q '^if not (FA2_AVAILABLE or FA3_AVAILABLE):' $init || { echo "scripts/gpu_vllm.sh: $init refuses in other words" >&2 && exit 1; }
+sed -i '/^if not (FA2_AVAILABLE or FA3_AVAILABLE):/,/^    )/d' $init
 cd "$work"
 mkdir with
 for path in "$@"; do cp -RL "$path" with/; done
