@@ -38,13 +38,6 @@ class Sender:
         return self.process.returncode, said, errors
 
 
-def apart(answers, wanted):
-    """How far log-probs are apart; the tokens must be the same."""
-    tokens, largest, _ = vllm_models.differences(answers, wanted)
-    assert tokens == 0, (answers, wanted)
-    return largest
-
-
 def check_killed(options, server, directory, folder):
     """The server's call of a sender that was killed returns when there is another."""
     killed = Sender(options, directory, folder)
@@ -71,13 +64,13 @@ def check(options, folder, version_of_wheel):
     with open(folder / "server.log", "w") as log:
         server = Server(options, directories[0], log)
         try:
-            worst = max(worst, apart(server.ask(), wanted[0]))
+            worst = max(worst, vllm_models.apart(server.ask(), wanted[0]))
             for version in range(1, options.loads + 1):
                 which = version % len(directories)
                 code, said, errors = Sender(options, directories[which], folder).call(server, version)
                 assert code == 0 and said["success"], (version, said, errors, (folder / "server.log").read_text()[-3000:])
                 assert server.weight_version() == str(version)
-                worst = max(worst, apart(server.ask(), wanted[which]))
+                worst = max(worst, vllm_models.apart(server.ask(), wanted[which]))
             before = server.ask()
             check_killed(options, server, directories[0], folder)
             assert server.ask() == before

@@ -58,16 +58,10 @@ def serving(options, backend, directory):
             server.stop()
 
 
-def apart(answers, wanted):
-    """How far log-probs are apart; the tokens must be the same."""
-    assert [tokens for tokens, _ in answers] == [tokens for tokens, _ in wanted]
-    return max(abs(a - b) for (_, ours), (_, theirs) in zip(answers, wanted) for a, b in zip(ours, theirs))
-
-
 def check_refusals(options, backend, directories, wanted):
     with serving(options, backend, directories[0]) as server:
         before = server.ask()
-        apart(before, wanted[0])
+        vllm_models.apart(before, wanted[0])
         for gpus, says in [(0, ["cuda:0 is not there"]), (1, SAYS[backend]), (1, SAYS[backend])]:
             code, said = push(options, server, directories[1], gpus)
             assert code == 1 and all(words in said for words in says), (backend, gpus, code, said)
@@ -84,7 +78,7 @@ def check_pushes(options, directories, wanted):
             code, said = push(options, server, directories[which], 1)
             assert code == 0, (version, said)
             assert not server.paused() and server.weight_version() == str(version), (version, said)
-            worst = max(worst, apart(server.ask(), wanted[which]))
+            worst = max(worst, vllm_models.apart(server.ask(), wanted[which]))
     assert worst < 1e-3, worst
     print(f"  ipc: {options.pushes} pushes, log-probs to {worst:.1e} of transformers'", flush=True)
 

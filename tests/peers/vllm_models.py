@@ -73,3 +73,10 @@ def differences(found, wanted):
     tokens = sum(a != b for (a, _), (b, _) in zip(found, wanted))
     apart = [abs(x - y) for (_, a), (_, b) in zip(found, wanted) for x, y in zip(a, b)]
     return tokens, max(apart), sum(apart) / len(apart)
+
+
+def apart(found, wanted):
+    """How far log-probs are apart; the tokens must be the same."""
+    tokens, largest, _ = differences(found, wanted)
+    assert tokens == 0, (found, wanted)
+    return largest

@@ -37,12 +37,6 @@ def register():
 '''
 
 
-def post(server, target):
-    request = urllib.request.Request(server.url + target, b"", method="POST")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return answer.read().decode()
-
-
 def awake(server):
     """As /metrics says it."""
     with urllib.request.urlopen(server.url + "/metrics", timeout=60) as answer:
@@ -52,22 +46,16 @@ def awake(server):
     return float(lines[0].split()[-1]) == 1
 
 
-def apart(answers, wanted):
-    """How far log-probs are apart; the tokens must be the same."""
-    assert [tokens for tokens, _ in answers] == [tokens for tokens, _ in wanted]
-    return max(abs(a - b) for (_, ours), (_, theirs) in zip(answers, wanted) for a, b in zip(ours, theirs))
-
-
 def put_to_sleep(server, how, version):
     if how == "cache":
-        post(server, "/pause?mode=wait")
-        post(server, "/release_kv_cache_memory")
+        server.call("/pause?mode=wait")
+        server.call("/release_kv_cache_memory")
     elif how == "paused":
-        post(server, "/pause?mode=wait")
+        server.call("/pause?mode=wait")
     else:
         if how == "2":
             server.post("/update_weight_version", {"new_version": f"loading {version}"})
-        post(server, f"/sleep?level={how}&mode=wait")
+        server.call(f"/sleep?level={how}&mode=wait")
     assert server.paused() and awake(server) == (how == "paused"), how
 
 
@@ -96,12 +84,12 @@ def check_pushes(options, server, directories, wanted):
         assert ("sleeps: it answers again" in said) == (how != "paused"), (how, said)
         assert server.paused() and server.weight_version() == str(version), (how, said)
         if how == "paused":
-            post(server, "/resume")
+            server.call("/resume")
         else:
             assert not awake(server), how
-            assert '"awake"' in post(server, "/wake_up?tags=kv_cache"), how
+            assert '"awake"' in server.call("/wake_up?tags=kv_cache"), how
         assert not server.paused() and awake(server), how
-        worst = max(worst, apart(server.ask(), wanted[which]))
+        worst = max(worst, vllm_models.apart(server.ask(), wanted[which]))
     assert worst < (1e-6 if options.gpu else 1e-3), worst
     print(f"  {version} pushes into a server that sleeps: log-probs to {worst:.1e} of "
           f"{'pushes while it was awake' if options.gpu else 'transformers'}", flush=True)

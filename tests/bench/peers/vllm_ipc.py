@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 import torch
 import transformers
@@ -22,40 +21,26 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "peers"))
 from vllm_server import Server  # noqa: E402
 
 
-def post(server, target):
-    request = urllib.request.Request(server.url + target, b"", method="POST")
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        answer.read()
-
-
 class Theirs:
     """vLLM's trainer engine over its HTTP client, whose source is a model on this process's GPU."""
 
     def __init__(self, server, model, packed):
-        from vllm.distributed.weight_transfer.base import WeightSource
+        from vllm.distributed.weight_transfer.base import ModuleSource
         from vllm.distributed.weight_transfer.clients import HTTPVLLMWeightSyncClient
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
-        class Source(WeightSource):
-            def metadata(self):
-                raise NotImplementedError
-
-            def __iter__(self):
-                return iter(tensors)
-
-        tensors = [(name, value) for name, value in model.state_dict().items() if name != "lm_head.weight"]
         self.server = server
         self.make = lambda: IPCTrainerWeightTransferEngine.trainer_init(
-            IPCTrainerInitInfo(rank=0, packed=packed), client=HTTPVLLMWeightSyncClient(server.url), source=Source())
+            IPCTrainerInitInfo(rank=0, packed=packed), client=HTTPVLLMWeightSyncClient(server.url), source=ModuleSource(model))
 
     def send(self):
         engine = self.make()  # before the pause, as a push asks its server before
         torch.cuda.synchronize()
         start = time.perf_counter()
-        post(self.server, "/pause?mode=wait")
+        self.server.call("/pause?mode=wait")
         engine.send_weights()
-        post(self.server, "/reset_prefix_cache")
-        post(self.server, "/resume")
+        self.server.call("/reset_prefix_cache")
+        self.server.call("/resume")
         return (time.perf_counter() - start) * 1000
 
 
