@@ -23,6 +23,7 @@
 #include "common/file_descriptor.h"
 #include "common/host_port.h"
 #include "common/http/error_text.h"
+#include "common/http/unavailable.h"
 #include "common/json_text.h"
 #include "common/socket_address.h"
 
@@ -48,6 +49,11 @@ const char* what_to_do(const error_code& error) {
         error == beast::http::error::end_of_stream || error == beast::http::error::partial_message)
         return ": it went away before it had answered; has it ended, or restarted?";
     return "";
+}
+
+// "100 Continue", "103 Early Hints": proxies send them unasked, and the answer follows.
+bool is_interim(unsigned status) {
+    return status / 100 == 1 && status != 101;
 }
 
 }  // namespace
@@ -174,16 +180,21 @@ Response Client::request(const std::string& method, const std::string& target, c
         self.run(deadline, [&](auto done) { beast::http::async_write(*self.stream, request, done); });
     if (written == beast::error::timeout) self.fail(phase, written);
 
-    beast::http::response_parser<beast::http::string_body> parser;
-    parser.body_limit(self.max_answer_bytes);
-    parser.header_limit(kMostHeaderBytes);
+    std::optional<beast::http::response_parser<beast::http::string_body>> parser;
     // The header alone first: Beast 1.74 forgets the limit when header and body come together.
-    error_code read = self.run(deadline, [&](auto done) {
-        beast::http::async_read_header(*self.stream, self.buffer, parser, done);
-    });
+    error_code read;
+    do {
+        if (deadline.passed()) self.fail(phase, beast::error::timeout);  // of one who never stops announcing
+        parser.emplace();
+        parser->body_limit(self.max_answer_bytes);
+        parser->header_limit(kMostHeaderBytes);
+        read = self.run(deadline, [&](auto done) {
+            beast::http::async_read_header(*self.stream, self.buffer, *parser, done);
+        });
+    } while (!read && is_interim(parser->get().result_int()));
     if (!read) {
-        read = self.run(deadline,
-                        [&](auto done) { beast::http::async_read(*self.stream, self.buffer, parser, done); });
+        read = self.run(
+            deadline, [&](auto done) { beast::http::async_read(*self.stream, self.buffer, *parser, done); });
     }
     if (read == beast::http::error::body_limit) {
         self.close();
@@ -193,12 +204,12 @@ Response Client::request(const std::string& method, const std::string& target, c
     if (read) self.fail(phase, written ? written : read);
 
     Response response;
-    response.status = static_cast<int>(parser.get().result_int());
-    response.content_type = std::string(parser.get()[beast::http::field::content_type]);
-    response.body = std::move(parser.get().body());
+    response.status = static_cast<int>(parser->get().result_int());
+    response.content_type = std::string(parser->get()[beast::http::field::content_type]);
+    response.body = std::move(parser->get().body());
     if (response.status / 100 == 3)
-        response.location = std::string(parser.get()[beast::http::field::location]);
-    if (!parser.get().keep_alive() || written) self.close();
+        response.location = std::string(parser->get()[beast::http::field::location]);
+    if (!parser->get().keep_alive() || written) self.close();
     return response;
 }
 
@@ -229,6 +240,13 @@ json Client::get_json(const std::string& target, Deadline deadline) {
 json Client::post_json(const std::string& target, const json& body, Deadline deadline) {
     return checked(*this, "POST " + target, request("POST", target, body.dump(), deadline),
                    impl_->max_answer_bytes);
+}
+
+json Client::post_json_when_available(const std::string& target, const json& body, Deadline deadline) {
+    const std::string text = body.dump();
+    const Response response =
+        ask_until_available([&] { return request("POST", target, text, deadline); }, deadline);
+    return checked(*this, "POST " + target, response, impl_->max_answer_bytes);
 }
 
 }  // namespace tandem::http

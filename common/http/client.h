@@ -42,8 +42,8 @@ class Client {
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;
 
-    // Any status is an answer. Throws TransportError naming URL and target (connection refused, reset,
-    // malformed or oversize answer), DeadlineExceeded when `deadline` passes first, in looking up the name too; the
+    // Any status is an answer but the interim ones (1xx), which are passed over. Throws TransportError naming URL and target
+    // (connection refused, reset, malformed or oversize answer), DeadlineExceeded when `deadline` passes first, in looking up the name too; the
     // connection is then closed.
     Response request(const std::string& method, const std::string& target, const std::string& body,
                      Deadline deadline);
@@ -52,6 +52,9 @@ class Client {
     // for 503 and 504; so does an answer that is not JSON.
     nlohmann::json get_json(const std::string& target, Deadline deadline);
     nlohmann::json post_json(const std::string& target, const nlohmann::json& body, Deadline deadline);
+    // As post_json; a server that takes nothing for now is asked again until it does (unavailable.h).
+    nlohmann::json post_json_when_available(const std::string& target, const nlohmann::json& body,
+                                            Deadline deadline);
 
     // For the requests that follow. JSON may hold a value for 16 bytes of it.
     void limit_answers(std::size_t max_answer_bytes);

@@ -22,7 +22,7 @@ using nlohmann::json;
 using model::kHead;
 
 // Versions that tests/peers/vllm_push.sh was run with.
-constexpr std::array<std::string_view, 1> kKnown{"0.32.0"};
+constexpr std::array<std::string_view, 2> kKnown{"0.32.0", "0.33.0"};
 
 // Where GET /version is not vLLM's: who else it may be.
 std::string what_answers(VllmServer& server, Deadline deadline) {
@@ -133,7 +133,7 @@ void find_tensors(VllmServer& server, VllmInfo& info, const ConnectOptions& opti
 }
 
 void require_loads_directories(VllmServer& server, const VllmInfo& info) {
-    // Loaders of vLLM 0.32 (model_loader/__init__.py, LoadFormats).
+    // Loaders of vLLM 0.32 and 0.33 (model_loader/__init__.py, LoadFormats).
     constexpr std::array<std::string_view, 5> kOfDirectories{"auto", "hf", "safetensors", "fastsafetensors",
                                                              "instanttensor"};
     constexpr std::array<std::string_view, 4> kReplaced{"dummy", "pt", "npcache", "runai_streamer"};

@@ -1,5 +1,4 @@
 """Pushes by `tandem-sync push` into one server of others, and what the server must say after each."""
-import json
 import pathlib
 import random
 import shutil
@@ -7,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 
 import torch
 import transformers
 
+import tandem_push
 from vllm_models import differences, expected_of_mixture, make_models
 from vllm_server import PROMPTS
 
@@ -83,9 +84,9 @@ class Run:
     def start_push(self, which, more=None):
         self.out, self.err = (open(self.folder / name, "w+") for name in ("push.out", "push.err"))
         return subprocess.Popen(
-            [self.options.program, "push", "--model", str(self.directories[which]), "--to",
-             self.server.url.replace("http", self.scheme) + self.way, "--json", *self.always,
-             *(self.options.push_option if more is None else more)],
+            tandem_push.command(self.options.program, self.directories[which],
+                                self.server.url.replace("http", self.scheme) + self.way, *self.always,
+                                *(self.options.push_option if more is None else more)),
             stdout=self.out, stderr=self.err)
 
     def wait(self, pusher):
@@ -106,7 +107,7 @@ class Run:
         out, err = self.out.read(), self.err.read()
         if code != 0:
             raise SystemExit(f"a push failed with exit code {code}:\n{out}{err}")
-        report = json.loads(out)["servers"][0]
+        report = tandem_push.report(out)
         says = self.server.weight_version()
         if says != str(report["version"]) or report["version"] <= self.version:
             self.wrong(f"after version {self.version} the report says {report['version']} and the server {says}")
@@ -244,10 +245,11 @@ class Run:
 
 
 class Traffic:
-    """A client that completes one prompt after the other: each answer must be one of a whole version's."""
+    """A client that completes one prompt after the other: each answer must be one of a whole version's. What a pause refuses
+    (503: vLLM since 0.33, where earlier ones answer when it ends) is asked for again."""
 
     def __init__(self, run):
-        self.run, self.answers, self.aborted, self.mixed, self.failures = run, 0, 0, [], []
+        self.run, self.answers, self.aborted, self.refused, self.mixed, self.failures = run, 0, 0, 0, [], []
         self.end = threading.Event()
         self.thread = threading.Thread(target=self.work)
         self.thread.start()
@@ -257,6 +259,13 @@ class Traffic:
             prompt = self.answers % len(PROMPTS)
             try:
                 choice = self.run.server.complete(PROMPTS[prompt], timeout=600)
+            except urllib.error.HTTPError as error:
+                if error.code == 503 and b"Generation is paused" in error.read():
+                    self.refused += 1
+                    self.end.wait(0.02)
+                else:
+                    self.failures.append(str(error))
+                continue
             except OSError as error:
                 self.failures.append(str(error))
                 continue
@@ -270,7 +279,7 @@ class Traffic:
     def stop(self):
         self.end.set()
         self.thread.join()
-        print(f"traffic: {self.answers} answers, {self.aborted} aborted, {len(self.mixed)} of no whole version, "
-              f"{len(self.failures)} failed")
+        print(f"traffic: {self.answers} answers, {self.aborted} aborted, {self.refused} refused by pauses, "
+              f"{len(self.mixed)} of no whole version, {len(self.failures)} failed")
         if self.mixed or self.failures or self.answers == 0:
             self.run.wrong(f"traffic: {self.mixed[:3]} {self.failures[:3]}")

@@ -6,11 +6,9 @@ verified. sharded_state, whose files are of vLLM's own tensors, and a loader tha
 name, and their servers keep what they have. Exit code 1 when anything is wrong.
 """
 import argparse
-import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -19,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import plugin
 import s3_stub
+import tandem_push
 from vllm_models import differences, make_models
 from vllm_server import Server
 
@@ -87,9 +86,8 @@ def main():
         failed = failed or not holds
 
     def push(server, which, *more):
-        run = subprocess.run([options.program, "push", "--model", str(directories[which]), "--to",
-                              server.url.replace("http", "vllm"), "--json", *more], capture_output=True, text=True)
-        return run.returncode, json.loads(run.stdout)["servers"][0]
+        done = tandem_push.run(options.program, directories[which], server.target, *more)
+        return done.returncode, tandem_push.report(done.stdout)
 
     def lands(name, server):
         server.ask()  # it compiles at the first

@@ -6,12 +6,11 @@ run to their end, and what it then says must be what transformers says of those 
 """
 import argparse
 import contextlib
-import os
 import pathlib
-import subprocess
 import tempfile
 
 import plugin
+import tandem_push
 import vllm_models
 import vllm_server
 
@@ -41,10 +40,8 @@ def register():
 
 
 def push(options, server, directory, gpus):
-    environment = {**os.environ, "TANDEM_EMULATED_GPUS": str(gpus)}
-    pushed = subprocess.run([options.program, "push", "--model", directory, "--to", server.url.replace("http", "vllm"),
-                             "--deadline", "60"], env=environment, capture_output=True, text=True, timeout=120)
-    return pushed.returncode, pushed.stdout + pushed.stderr
+    done = tandem_push.run(options.program, directory, server.target, "--deadline", "60", TANDEM_EMULATED_GPUS=str(gpus))
+    return done.returncode, done.stdout + done.stderr
 
 
 @contextlib.contextmanager
@@ -98,7 +95,6 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         directories, wanted = vllm_models.make_models(options, folder)
-        directories = [str(one) for one in directories]
         for backend in options.refuse:
             check_refusals(options, backend, directories, wanted)
         with plugin.in_workers(folder, "opens_emulated", OPENS):

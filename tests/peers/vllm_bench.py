@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 import urllib.request
@@ -19,6 +18,7 @@ import torch
 import transformers
 
 import plugin
+import tandem_push
 from vllm_server import Server
 
 PAUSED = re.compile(r"paused for ([\d.]+) ms: ([\d.]+) to pause it, ([\d.]+) until its workers had loaded "
@@ -82,13 +82,11 @@ def reload_stock(server, directory, round_number):
 
 def push(options, server, directory):
     """ms: paused, to pause, loading, of that vLLM's reload, to finish, to resume, and to stage before the pause."""
-    done = subprocess.run(
-        [options.program, "push", "--model", str(directory), "--to", server.url.replace("http", "vllm"), "--json"],
-        capture_output=True, text=True, env=dict(os.environ, TANDEM_LOG="debug"))
+    done = tandem_push.succeed(options.program, directory, server.target, TANDEM_LOG="debug")
     found = PAUSED.search(done.stderr)
-    if done.returncode != 0 or not found:
-        raise SystemExit(f"a push failed:\n{done.stdout}{done.stderr}")
-    report = json.loads(done.stdout)["servers"][0]
+    if not found:
+        raise SystemExit(f"a push does not say how long it paused:\n{done.stdout}{done.stderr}")
+    report = tandem_push.report(done.stdout)
     return [*map(float, found.groups()), report["prepared_ms"]], report["bytes"]
 
 

@@ -51,13 +51,22 @@ class Stream:
     def synchronize(self):
         pass
 
+    def wait_event(self, event):
+        pass
+
+class Event:
+    def record(self, stream):
+        pass
+
 def register():
     from vllm.distributed.weight_transfer import nccl_common, packed_tensor
     nccl_common.uid_init_process_group = lambda unique_id, rank, size, device: Group(unique_id, rank, size)
     packed_tensor._get_streams = lambda device, count: (Stream(),) * count
     torch.accelerator.current_device_index = lambda: 0
     torch.accelerator.device_index = lambda index: contextlib.nullcontext()
-    torch.cuda.current_stream = lambda device=None: Stream()
+    torch.cuda.current_stream = torch.accelerator.current_stream = lambda device=None: Stream()
+    torch.Event = Event
+    torch.Tensor.record_stream = lambda tensor, stream: None
     torch.cuda.stream = lambda stream: contextlib.nullcontext()
     from vllm.model_executor.layers import utils
     def plain(layer, remove_weight):

@@ -157,19 +157,23 @@ class Group:
 
 
 def check_nccl(said, wanted, memory, packed_bytes):
-    stream = types.SimpleNamespace(synchronize=lambda: None)
+    stream = types.SimpleNamespace(synchronize=lambda: None, wait_event=lambda event: None)
+    event = types.SimpleNamespace(record=lambda stream: None)
     init = nccl_common.NCCLWeightTransferInitInfo(
         nccl_unique_id_b64="AAAA" * 42 + "AAA=", rank_offset=1, world_size=2, packed=packed_bytes > 0,
         packed_buffer_size_bytes=packed_bytes, packed_num_buffers=2)
     assert len(init.nccl_unique_id_bytes) == 128
     engine = worker_engine(nccl_engine.NCCLWeightTransferEngine, packed=init.packed,
                            packed_buffer_size_bytes=init.packed_buffer_size_bytes,
-                           packed_num_buffers=init.packed_num_buffers,
+                           packed_num_buffers=init.packed_num_buffers, _last_update_info={},
                            model_update_group=Group(memory, said["chunks"]))
     engine.device = torch.device("cpu")
     with mock.patch.object(packed_tensor, "_get_streams", lambda device, count: (stream,) * count), \
             mock.patch.object(torch.accelerator, "current_device_index", lambda: GPU), \
             mock.patch.object(torch.cuda, "current_stream", lambda: stream), \
+            mock.patch.object(torch.accelerator, "current_stream", lambda: stream), \
+            mock.patch.object(torch, "Event", lambda: event), \
+            mock.patch.object(torch.Tensor, "record_stream", lambda tensor, stream: None), \
             mock.patch.object(torch.cuda, "stream", lambda one: contextlib.nullcontext()):
         engine.receive_weights(engine.parse_update_info(dict(said["nccl"])))
     assert engine.model_update_group.chunks == [], "it did not take all chunks"

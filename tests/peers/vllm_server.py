@@ -17,6 +17,11 @@ class Server(ServerProcess):
                    *getattr(options, "serve_option", [])]
         super().__init__(command, f"http://127.0.0.1:{options.port}", log)
 
+    @property
+    def target(self):
+        """What tandem-sync and tandem-train call it."""
+        return self.url.replace("http", "vllm")
+
     def complete(self, prompt, timeout=120):
         """The choice of a greedy completion, with the log-probs of the prompt."""
         body = dict(model="model", prompt=prompt, max_tokens=TOKENS, temperature=0, prompt_logprobs=0, logprobs=0,

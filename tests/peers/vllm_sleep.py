@@ -10,12 +10,12 @@ import argparse
 import contextlib
 import json
 import pathlib
-import subprocess
 import tempfile
 import urllib.request
 
 import gpu_memory
 import plugin
+import tandem_push
 import vllm_models
 import vllm_server
 from train_run import train
@@ -60,10 +60,8 @@ def put_to_sleep(server, how, version):
 
 
 def push(options, server, directory):
-    pushed = subprocess.run([options.program, "push", "--model", directory, "--to", server.url.replace("http", "vllm"),
-                             "--deadline", "60"], capture_output=True, text=True, timeout=120)
-    assert pushed.returncode == 0, pushed.stdout + pushed.stderr
-    return pushed.stdout + pushed.stderr
+    done = tandem_push.succeed(options.program, directory, server.target, "--deadline", "60")
+    return done.stdout + done.stderr
 
 
 def check_pushes(options, server, directories, wanted):
@@ -110,7 +108,7 @@ def check_training(options, folder, log):
         for level in ["kv_cache", "all"]:
             with gpu_memory.watched() if options.gpu else contextlib.nullcontext() as memory:
                 said = train(options.train, f"output={folder}", device, f"name={level}", f"model.path={made}", "sft.steps=0",
-                             f"grpo.steps={options.steps}", f"engine.url={server.url.replace('http', 'vllm')}",
+                             f"grpo.steps={options.steps}", f"engine.url={server.target}",
                              f"memory.engine_sleep={level}")
             version = int(server.weight_version())
             assert version == options.steps + 1, (version, said)  # the start, and every step
@@ -149,7 +147,6 @@ def main():
         if options.plugin:
             plugin.install(folder, options.plugin)
         directories, wanted = vllm_models.make_models(options, folder)
-        directories = [str(one) for one in directories]
         with contextlib.nullcontext() if options.gpu else plugin.in_workers(folder, "sleeps_on_cpu", SLEEPS):
             server = vllm_server.Server(options, directories[0], log)
             try:

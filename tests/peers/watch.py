@@ -17,6 +17,7 @@ import time
 import urllib.request
 
 import plugin
+import tandem_push
 import torch
 import transformers
 from vllm_models import differences, expected, make_models
@@ -104,7 +105,7 @@ def main():
         time.sleep(0.1)
     tandem = ready.read_text().strip()
     command = [options.program, "push", "--watch", str(versions), "--json", "--pattern", "step_*", "--rest", "0.5",
-               "--to", vllm.url.replace("http", "vllm"), "--to", tandem]
+               "--to", vllm.target, "--to", tandem]
     failed = False
 
     def expect(what, holds):
@@ -139,9 +140,8 @@ def main():
         wanted = expected(loop.model.eval())
         wrong, most, _ = differences(vllm.ask(), wanted)
         expect(f"vLLM answers as {newest}: {wrong} answers differ, log-probs by {most:.1e}", wrong == 0 and most < 1e-3)
-        verify = subprocess.run([options.program, "push", "--model", str(versions / newest), "--to", tandem, "--verify", "--dry-run",
-                                 "--json"], capture_output=True, text=True)
-        most = json.loads(verify.stdout)["servers"][0]["probe"]["before"]["most"]
+        verified = tandem_push.run(options.program, versions / newest, tandem, "--verify", "--dry-run")
+        most = tandem_push.report(verified.stdout)["probe"]["before"]["most"]
         expect(f"the tandem-engine answers as {newest}: log-probs differ by {most:.1e}", most < 1e-3)
         loop.step()
         shutil.rmtree(versions / newest)

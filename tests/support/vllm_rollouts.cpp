@@ -52,6 +52,7 @@ void add_rollout_routes(VllmStandIn& server, const RolloutRoutes& options) {
         const json& p = body["sampling_params"];
         if (const std::string why = complaint(p, false); !why.empty()) return refuse(400, why);
         server.asked_to_generate();
+        if (auto refusal = server.refusal_of_a_pause()) return *refusal;
         const Sampled answer = sampled_by(*sampler, body["token_ids"].get<Tokens>(), p);
         json content = json::array();
         for (std::size_t i = 0; i < answer.tokens.size(); ++i)
@@ -69,6 +70,7 @@ void add_rollout_routes(VllmStandIn& server, const RolloutRoutes& options) {
         if (!body.is_object() || !body.contains("prompt")) return refuse(400, "Field required");
         if (const std::string why = complaint(body, true); !why.empty()) return refuse(400, why);
         server.asked_to_generate();
+        if (auto refusal = server.refusal_of_a_pause()) return *refusal;
         const Sampled answer = sampled_by(*sampler, body["prompt"].get<Tokens>(), body);
         const json choice{{"index", 0},
                           {"finish_reason", answer.stopped ? "stop" : "length"},

@@ -40,6 +40,7 @@ void VllmStandIn::route_sleep() {
         if (!options_.sleep_mode) violate("told to sleep, and was not started for it");
         if (values_of(request.query, "mode") != std::vector<std::string>{"wait"})
             violate("its requests were ended to let it sleep");
+        if (!paused_) takes_paused_ = true;
         paused_ = true;
         asleep_ = {"weights", "kv_cache"};
         sleep_state_ = level == std::vector<std::string>{"2"} ? "discard_all" : "weights_offloaded";

@@ -59,6 +59,7 @@ VllmStandIn::VllmStandIn(Options options)
                 violate("paused with " + request.query);
             pause_modes_.push_back(request.query.substr(std::string("mode=").size()));
             paused_ = true;
+            takes_paused_ = pause_modes_.back() == "keep";
             return ok({{"status", "paused"}});
         });
         route("POST", "/resume", [=, this](const auto&) {
@@ -208,6 +209,7 @@ std::pair<int, std::string> VllmStandIn::load(const http::Request& request) {
 
 std::pair<int, std::string> VllmStandIn::complete(const http::Request& request) {
     asked_to_generate();
+    if (auto refusal = refusal_of_a_pause()) return *refusal;
     const json body = json::parse(request.body, nullptr, false);
     if (!body.is_object() || body.value("model", "") != "model" || body.value("temperature", 1.0) != 0 ||
         !body.value("ignore_eos", false) || !body.value("return_token_ids", false))
@@ -221,6 +223,14 @@ std::pair<int, std::string> VllmStandIn::complete(const http::Request& request) 
                            {"logprobs", {{"token_logprobs", log_probs}}}});
     }
     return {200, json{{"choices", choices}}.dump()};
+}
+
+std::optional<std::pair<int, std::string>> VllmStandIn::refusal_of_a_pause() const {
+    if (!options_.refuses_paused || !paused_ || takes_paused_) return std::nullopt;
+    const json error = {{"message", "Generation is paused. Please retry after it resumes."},
+                        {"type", "ServiceUnavailableError"},
+                        {"code", 503}};
+    return std::pair{503, json{{"error", error}}.dump()};
 }
 
 std::string VllmStandIn::url() const {
@@ -249,6 +259,7 @@ std::set<std::string> VllmStandIn::asleep() const {
 void VllmStandIn::set_paused(bool paused) {
     const std::lock_guard lock(mutex_);
     paused_ = paused;
+    takes_paused_ = false;
 }
 std::vector<std::string> VllmStandIn::violations() const {
     const std::lock_guard lock(mutex_);

@@ -43,6 +43,7 @@ class VllmStandIn {
         std::string quantization = {};  // of its weights; empty: none
         std::string api_key = {};       // guards /v1 alone, as vLLM's does
         std::string version = "0.32.0";
+        bool refuses_paused = false;  // what arrives in a pause other than "keep": 503, as since 0.33
         bool development_mode = true;
         // By route, "/pause": answers with that status instead; 0: never answers.
         std::map<std::string, int> fails = {};
@@ -101,6 +102,8 @@ class VllmStandIn {
     void asked_to_generate() {
         if (!asleep_.empty()) violate("asked to generate while it sleeps");
     }
+    // What vLLM answers then.
+    std::optional<std::pair<int, std::string>> refusal_of_a_pause() const;
     void hold_version(const std::string& version) { version_ = version; }
     // The tensors of these names were loaded.
     void hold(const std::map<std::string, std::string>& weights) {
@@ -123,6 +126,7 @@ class VllmStandIn {
     std::map<std::string, std::string> weights_;
     std::string version_ = "default";
     bool paused_ = false;
+    bool takes_paused_ = false;  // the pause is one of "keep", or of a sleep
     std::set<std::string> asleep_;
     std::string sleep_state_ = "awake";  // as /metrics says; a part that is woken changes nothing
     bool stale_cache_ = false;

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/http/access.h"
 #include "common/http/error_text.h"
+#include "common/http/unavailable.h"
 #include "common/json_text.h"
 #include "common/log.h"
 #include "common/thread.h"
@@ -129,8 +130,15 @@ std::vector<VllmAnswer> VllmClient::ask_all(std::span<const std::vector<std::int
     std::mutex failure_lock;
 
     const auto complete = [&](http::Client& client, std::size_t i) {
-        const json body = vllm_request(route_, prompts[i], seeds[i], sampling);
-        const json answer = checked("POST " + target, ask(client, "POST", target, body.dump(), deadline));
+        const std::string body = vllm_request(route_, prompts[i], seeds[i], sampling).dump();
+        const auto ask_once = [&] {
+            http::Response response = ask(client, "POST", target, body, deadline);
+            if (response.status == http::kUnavailable && !told_unavailable_.exchange(true))
+                log_warn("{}: {} is asked again until it is taken: {}", url_, target,
+                         http::error_text(response));
+            return response;
+        };
+        const json answer = checked("POST " + target, http::ask_until_available(ask_once, deadline, &failed));
         try {
             answers[i] = vllm_answer(route_, answer);
         } catch (const std::exception& error) {

@@ -1,11 +1,13 @@
-// Completions by a vLLM server (0.32; token_in_token_out/protocol.py and openai/completion/protocol.py there): one
+// Completions by a vLLM server (0.32, 0.33; token_in_token_out/protocol.py and openai/completion/protocol.py there): one
 // request a prompt, many at once, over connections that stay open.
 //
 //   route                    the weights that made an answer
 //   /inference/v1/generate   "weight_versions" of the answer
-//   /v1/completions          /weight_info, before the requests and after them: the pusher pauses the server, so nothing
-//                            lies between
+//   /v1/completions          the same since 0.33; else /weight_info, before the requests and after them: the pusher
+//                            pauses the server, so nothing lies between
 #pragma once
+
+#include <atomic>
 
 #include "common/http/client.h"
 #include "trainer/rollout/client.h"
@@ -20,7 +22,8 @@ class VllmClient final : public RolloutClient {
     // those of the temperature, or where it would not survive a seed.
     VllmClient(const std::string& url, const RolloutClientOptions& options);
 
-    // A connection that breaks is opened once more: the seed makes the second answer the first one's equal.
+    // A connection that breaks is opened once more: the seed makes the second answer the first one's equal. What is refused
+    // with 503, as of a server that is paused, is asked for again until the deadline.
     std::vector<Completion> generate(std::span<const std::vector<std::int32_t>> prompts,
                                      std::span<const std::uint64_t> seeds, const Sampling& sampling,
                                      std::int64_t version) override;
@@ -47,6 +50,7 @@ class VllmClient final : public RolloutClient {
     std::size_t batch_;
     std::vector<http::Client> clients_;  // the first one asks for all that is not a completion
     VllmRoute route_;
+    std::atomic<bool> told_unavailable_{false};
 };
 
 }  // namespace tandem::trainer

@@ -71,7 +71,10 @@ json vllm_request(VllmRoute route, std::span<const std::int32_t> prompt, std::ui
         fields["detokenize"] = false;
         return {{"token_ids", prompt}, {"sampling_params", std::move(fields)}};
     }
-    fields.update({{"prompt", prompt}, {"return_token_ids", true}, {"return_tokens_as_token_ids", true}});
+    fields.update({{"prompt", prompt},
+                   {"return_token_ids", true},
+                   {"return_tokens_as_token_ids", true},
+                   {"return_weight_versions", true}});  // 0.32 ignores what it does not know
     return fields;
 }
 
@@ -89,7 +92,6 @@ VllmAnswer vllm_answer(VllmRoute route, const json& answer) {
                 throw ProtocolError(fmt::format("log-prob {} is of another token", at));
             completion.logprobs.push_back(logprob_of(entry.at("logprob")));
         }
-        result.weight_version = weight_version_of(choice);
     } else {
         for (const json& logprob : choice.at("logprobs").at("token_logprobs"))
             completion.logprobs.push_back(logprob_of(logprob));
@@ -99,6 +101,7 @@ VllmAnswer vllm_answer(VllmRoute route, const json& answer) {
             fmt::format("{} tokens with {} log-probs", completion.tokens.size(), completion.logprobs.size()));
     }
     completion.truncated = is_truncated(choice);
+    result.weight_version = weight_version_of(choice);
     return result;
 }
 

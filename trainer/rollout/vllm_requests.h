@@ -13,7 +13,7 @@ namespace tandem::trainer {
 
 enum class VllmRoute : std::uint8_t {
     generate,    // /inference/v1/generate, where the server was started with --enable-scale-out
-    completions  // /v1/completions, which every server has and which does not say the weight version
+    completions  // /v1/completions, which every server has and which says the weight version since 0.33
 };
 const char* target_of(VllmRoute route);
 

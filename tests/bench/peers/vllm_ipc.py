@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "peers"))
+import tandem_push  # noqa: E402
 from vllm_server import Server  # noqa: E402
 
 
@@ -45,11 +45,8 @@ class Theirs:
 
 
 def push(options, server, directory):
-    done = subprocess.run([options.program, "push", "--model", directory, "--to", server.url.replace("http", "vllm"), "--json",
-                           "--no-probe"], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"a push failed:\n{done.stdout}{done.stderr}")
-    report = json.loads(done.stdout)["servers"][0]
+    done = tandem_push.succeed(options.program, directory, server.target, "--no-probe")
+    report = tandem_push.report(done.stdout)
     return report["paused_ms"], report["prepared_ms"], report["bytes"]
 
 

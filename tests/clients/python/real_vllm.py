@@ -94,7 +94,7 @@ class Run:
         ours, theirs = mp.get_context("spawn").Pipe()
         processes = mp.start_processes(run_rank, nprocs=ranks, start_method="spawn", join=False,
                                        args=(ranks, f"{self.folder}/rendezvous{self.version}", f"{self.folder}/model",
-                                             self.server.url.replace("http", "vllm"), case, versions, theirs))
+                                             self.server.target, case, versions, theirs))
         tenth = None
         for number, version in enumerate(versions, 1):
             while not ours.poll(1):

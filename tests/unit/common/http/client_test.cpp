@@ -225,6 +225,45 @@ TEST(HttpClientAgainstBadPeers, AnAnswerMayHaveCookiesOfAProxy) {
     peer.join();
 }
 
+// Taken for the answer, it also left the real one to be read as the next request's.
+TEST(HttpClientAgainstBadPeers, WhatProxiesAnnounceIsNotTheAnswer) {
+    const SilentListener proxy;
+    std::thread peer([&] {
+        const int fd = proxy.accept();
+        for (const char* body : {"one", "two"}) {
+            char block[1024];
+            EXPECT_GT(::recv(fd, block, sizeof(block), 0), 0);
+            const std::string answer = std::string("HTTP/1.1 100 Continue\r\n\r\n") +
+                                       "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nContent-Length: 9\r\n\r\n" +
+                                       "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + body;
+            for (const char byte : answer) EXPECT_EQ(::send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+        }
+        ::close(fd);
+    });
+    Client client(url_of(proxy.port()));
+    for (const char* body : {"one", "two"}) {
+        const Response answer = client.request("GET", "/", "", Deadline::after_ms(20'000));
+        EXPECT_EQ(answer.status, 200);
+        EXPECT_EQ(answer.body, body);
+    }
+    peer.join();
+}
+
+TEST(HttpClientAgainstBadPeers, AnnouncementsWithoutEndEndAtTheDeadline) {
+    const SilentListener proxy;
+    std::thread peer([&] {
+        const int fd = proxy.accept();
+        std::string many;
+        for (int i = 0; i < 1000; ++i) many += "HTTP/1.1 100 Continue\r\n\r\n";
+        while (::send(fd, many.data(), many.size(), MSG_NOSIGNAL) > 0) {
+        }
+        ::close(fd);
+    });
+    Client client(url_of(proxy.port()));
+    EXPECT_THROW(client.request("GET", "/", "", Deadline::after_ms(200)), DeadlineExceeded);
+    peer.join();
+}
+
 TEST_F(HttpClient, AKeyWithALineBreakIsRefusedUnprinted) {
     for (const char* key : {"secret\r", "secret\nx: y", "\tsecret", "secret\x7f"}) {
         try {

@@ -18,13 +18,17 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
+constexpr const char* kPausedText = "Generation is paused. Please retry after it resumes.";
+
 struct Ways {
     bool scale_out = true;
     bool tells_version = true;
     std::string api_key = {};
     json server_info = json::object();
     std::function<void(json& choice)> spoil = {};
-    int status = 200;  // of completions; 0: never answers
+    int status = 200;                       // of completions; 0: never answers
+    int refused = 0;                        // so many of the first, as one that is paused does since 0.33
+    bool completions_tell_version = false;  // where they are asked to, since 0.33
 };
 
 // Answers each prompt with its last token and 12, and log-prob -0.1 times the seed.
@@ -63,6 +67,7 @@ struct FakeVllm {
         const std::lock_guard lock(mutex);
         ++asked;
         requests.push_back(body);
+        if (asked <= ways.refused) return respond.send(503, json{{"error", {{"message", kPausedText}}}});
         if (ways.status == 0) return never.push_back(std::move(respond));
         if (ways.status != 200) return respond.send(ways.status, json{{"error", {{"message", "no room"}}}});
         const double logprob = -0.1 * params["seed"].get<double>();
@@ -74,6 +79,8 @@ struct FakeVllm {
                 ways.tells_version ? json{{{"version", "3"}, {"start", 0}, {"end", 2}}} : json();
         } else {
             choice["logprobs"]["token_logprobs"] = {logprob, -0.25};
+            if (ways.completions_tell_version && body.value("return_weight_versions", false))
+                choice["weight_versions"] = {{{"version", "3"}, {"start", 0}, {"end", 2}}};
         }
         if (ways.spoil) ways.spoil(choice);
         respond.send(200, json{{"choices", {choice}}});
@@ -190,6 +197,32 @@ TEST(VllmClient, AsksAgainForWhatWasAborted) {
         for (std::size_t i = 0; i < result.size(); ++i)
             EXPECT_EQ(result[i].tokens, (std::vector<std::int32_t>{kVllmPrompts[i].back(), 12}));
     }
+}
+
+// vLLM 0.32 keeps what arrives in a pause until it goes on; 0.33 refuses it.
+TEST(VllmClient, AsksAgainForWhatAPauseRefuses) {
+    for (const bool scale_out : {true, false}) {
+        FakeVllm server({.scale_out = scale_out, .refused = 7});
+        const auto result = ask(server);
+        EXPECT_EQ(server.asked, 12);
+        for (std::size_t i = 0; i < result.size(); ++i)
+            EXPECT_EQ(result[i].tokens, (std::vector<std::int32_t>{kVllmPrompts[i].back(), 12}));
+    }
+    FakeVllm paused({.refused = 1 << 20});
+    EXPECT_THAT(error_of<TransportError>(paused, 3, std::chrono::milliseconds(500)),
+                AllOf(HasSubstr(paused.url()), HasSubstr("HTTP 503"), HasSubstr(kPausedText)));
+}
+
+TEST(VllmClient, CompletionsAreOfTheVersionThatTheyTell) {
+    FakeVllm tells({.scale_out = false, .completions_tell_version = true});
+    EXPECT_EQ(ask(tells).at(4).weight_version, 3);
+    tells.asked = 0;
+    tells.version_after = 4;  // after the last answer
+    EXPECT_EQ(error_of(tells), "accepted");
+    FakeVllm other({.scale_out = false,
+                    .spoil = [](json& choice) { choice["weight_versions"][0]["version"] = "2"; },
+                    .completions_tell_version = true});
+    EXPECT_THAT(error_of<ProtocolError>(other), HasSubstr("was made by weight version '2', not 3"));
 }
 
 TEST(VllmClient, KnowsWhatWasTruncated) {
