@@ -8,6 +8,7 @@
 #include "common/config_value.h"
 #include "common/error.h"
 #include "common/json_text.h"
+#include "common/wrap.h"
 
 namespace tandem::config {
 
@@ -114,17 +115,26 @@ std::vector<const Key*> Schema::selected(std::string_view name) const {
     std::vector<const Key*> result;
     for (const Key& key : keys_) {
         const bool in_section = key.name.starts_with(std::string(name) + ".");
-        if (name.empty() || key.name == name || in_section) result.push_back(&key);
+        const bool last_word = key.name.ends_with("." + std::string(name));  // as --set takes it
+        if (name.empty() || key.name == name || in_section || last_word) result.push_back(&key);
     }
-    if (result.empty()) key(name);  // throws with the nearest
-    return result;
+    if (!result.empty()) return result;
+    // What is near to a section may be far from all of its keys.
+    for (const Key& key : keys_) {
+        const std::string section = key.name.substr(0, key.name.find('.'));
+        if (edit_distance(name, section) <= 1)
+            throw ConfigError("command line", "",
+                              fmt::format("unknown section '{}'; did you mean '{}'?", name, section));
+    }
+    throw ConfigError("command line", "", unknown(name));
 }
 
 std::string Schema::explain(std::string_view name) const {
     std::string result;
     for (const Key* key : selected(name)) {
-        result += fmt::format("{} = {}\n    {}\n    {}\n", key->name, to_text(key->initial), key->help,
-                              allowed(*key));
+        const auto paragraph = [](const std::string& text) { return wrapped(text, kTerminalColumns - 4, 4); };
+        result += fmt::format("{} = {}\n    {}\n    {}\n", key->name, to_text(key->initial),
+                              paragraph(key->help), paragraph(allowed(*key)));
     }
     return result;
 }

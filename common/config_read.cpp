@@ -11,6 +11,7 @@
 #include "common/config.h"
 #include "common/config_value.h"
 #include "common/error.h"
+#include "common/printable.h"
 
 namespace tandem::config {
 namespace {
@@ -116,6 +117,8 @@ void Schema::read_override(const std::string& assignment) {
         throw ConfigError("--set", "", fmt::format("key '{}' is ambiguous: {}", name, joined(same_word)));
     }
     if (key == nullptr) throw ConfigError("--set", "", unknown(name));
+    // A path may be anything, but neither the run's config.toml nor its checkpoints could repeat it.
+    if (!is_utf8(text)) throw ConfigError("--set", key->name, "holds bytes that are not UTF-8");
 
     Value value = text;
     try {

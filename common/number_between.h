@@ -14,7 +14,7 @@ inline CLI::Validator number_between(double low, double high) {
         [low, high, range](std::string& text) -> std::string {
             double value = 0;
             if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
-            return fmt::format("'{}' is not a number from {}", text, range);
+            return fmt::format("'{}' is not a number from {} to {}", text, low, high);
         },
         "FLOAT in [" + range + "]");
 }

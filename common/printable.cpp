@@ -64,4 +64,13 @@ std::string printable(std::string_view text) {
     return out;
 }
 
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const std::size_t bytes = character_at(text).bytes;
+        if (bytes == 0) return false;
+        text.remove_prefix(bytes);
+    }
+    return true;
+}
+
 }  // namespace tandem

@@ -10,5 +10,7 @@ namespace tandem {
 // bytes that are not UTF-8 become \xNN or \u{NNNN}; tabs stay. Lines after the first are indented by two spaces, so
 // that none looks like a line of ours.
 std::string printable(std::string_view text);
+// Whether all of it is UTF-8.
+bool is_utf8(std::string_view text);
 
 }  // namespace tandem

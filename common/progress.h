@@ -1,5 +1,5 @@
-// The progress of a long job: a bar with rate and time left on a terminal, a plain line now and then
-// elsewhere.
+// The progress of a long job: a bar with rate and time left on a terminal, in one line of it; a plain line now and then
+// elsewhere, and where TERM is "dumb".
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,8 @@ class Progress {
     static constexpr std::chrono::seconds kPlainInterval{5};
 
   private:
-    std::string line(std::int64_t done, const std::string& note) const;
+    std::string words(std::int64_t done, const std::string& note) const;
+    std::string terminal_line(std::int64_t done, const std::string& note) const;
 
     using Clock = std::chrono::steady_clock;
     std::string label_;

@@ -35,6 +35,7 @@ std::string merged(const std::vector<std::string>& parts) {
 void write_file(const std::string& file, const std::vector<std::string>& parts) {
     const std::string temporary = file + ".tmp." + std::to_string(::getpid());
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    if (!out) throw SystemError("write " + file, errno);
     out << merged(parts) << "\n";
     out.close();
     if (!out || std::rename(temporary.c_str(), file.c_str()) != 0) {

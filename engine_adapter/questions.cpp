@@ -29,7 +29,7 @@ std::vector<Continuation> of_completions(http::Client& client, const Prompts& pr
                        {"return_token_ids", true},
                        {"ignore_eos", true}};
     std::vector<Continuation> continuations(prompts.size());
-    const json answer = client.post_json(kCompletions, body, deadline);
+    const json answer = client.post_json_when_available(kCompletions, body, deadline);
     for (const json& choice : answer.at("choices")) {
         Continuation& continuation =
             continuations.at(static_cast<std::size_t>(integer_of(choice.at("index"))));

@@ -20,7 +20,8 @@ struct Continuation {
 };
 
 // Greedy, `length` tokens after each prompt, whatever ends a sequence. Blocks while the server is paused. Throws BadInput:
-// a name without an HTTP server (connect.h); TransportError naming URL and route, DeadlineExceeded.
+// a name without an HTTP server (connect.h); TransportError naming URL and route, DeadlineExceeded. A vLLM that is paused to
+// the deadline is a TransportError, too, where it answers that (since 0.33).
 std::vector<Continuation> ask_continuations(const std::string& name, const Prompts& prompts,
                                             std::int64_t length, Deadline deadline,
                                             const ConnectOptions& options = {});

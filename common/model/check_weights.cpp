@@ -67,6 +67,10 @@ void check_tied_head(const Safetensors& files) {
 
 }  // namespace
 
+bool says_nothing_new(const std::string& name, bool tied) {
+    return (tied && name == kHead) || name.ends_with("rotary_emb.inv_freq");
+}
+
 std::vector<std::string> check_weights(const Safetensors& files, const ModelConfig& config) {
     std::set<std::string> known;
     const std::string wrapped = wrapped_names(files.names());
@@ -85,9 +89,9 @@ std::vector<std::string> check_weights(const Safetensors& files, const ModelConf
     std::vector<std::string> unused, unknown;
     for (const std::string& name : files.names()) {
         if (known.contains(name)) continue;
-        const bool tied_head = config.tie_word_embeddings && name == kHead;
-        if (tied_head) check_tied_head(files);
-        (tied_head || name.ends_with("rotary_emb.inv_freq") ? unused : unknown).push_back(name);
+        const bool nothing_new = says_nothing_new(name, config.tie_word_embeddings);
+        if (nothing_new && name == kHead) check_tied_head(files);
+        (nothing_new ? unused : unknown).push_back(name);
     }
     if (!unknown.empty()) {
         throw ConfigError(files.file(unknown[0]), listed(unknown),

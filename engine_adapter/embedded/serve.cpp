@@ -20,6 +20,7 @@
 #include "common/ops/matmul.h"
 #include "common/tokenizer/stop_tokens.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/user_file.h"
 #include "engine_adapter/embedded/ending_signals.h"
 #include "engine_adapter/embedded/routes.h"
 #include "engine_adapter/receiver/receiver.h"
@@ -172,6 +173,7 @@ void serve(const ServeOptions& options) {
     EndingSignals signals;
     std::signal(SIGPIPE, SIG_IGN);  // the reader of our output may be gone
     if (options.die_with_parent) die_with_parent(options.parent_pid);
+    require_writable("--ready-file", options.ready_file);
     model::ModelConfig config = model::read_model_config(options.model);
     const Device device = decide_device(options);
     const bool load = options.load_format == "auto";

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "common/model/check_weights.h"
 #include "common/model/model_config.h"
-#include "common/model/parameters.h"
 #include "common/model/safetensors.h"
 
 namespace tandem::engine {
@@ -15,7 +15,7 @@ std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& direct
     const bool tied = model::ties_embeddings(directory);
     std::vector<TensorInfo> tensors;
     for (const std::string& name : files.names()) {
-        if (tied && name == model::kHead) continue;
+        if (model::says_nothing_new(name, tied)) continue;
         tensors.push_back({name, files.shape(name), files.dtype(name), {}});
     }
     return tensors;

@@ -8,8 +8,8 @@
 
 namespace tandem::engine {
 
-// Names, shapes and dtypes of the directory's files, without a head that is tied (model::ties_embeddings): it follows the
-// embedding, whether the files hold it or not. Throws Error where they cannot be read.
+// Names, shapes and dtypes of the directory's files, without those that say nothing new (model::says_nothing_new): a tied
+// head follows the embedding, whether the files hold it or not. Throws Error where they cannot be read.
 std::vector<TensorInfo> tensors_of_directory(const std::filesystem::path& directory);
 
 // Float tensors of the dtype that most bytes have get the one that the server computes in; those kept in another on

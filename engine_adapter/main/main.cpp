@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
+#include "common/console.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/mapped_files.h"
@@ -33,7 +35,9 @@ int main(int argc, char** argv) {
     tandem::set_up_logging("engine");
     tandem::model::read_zeros_of_truncated_files();
     CLI::App app("The inference engine that ships with Tandem", "tandem-engine");
+    tandem::fit_help(app);
     app.require_subcommand(1);
+    app.footer("Example:\n  tandem-engine serve --model runs/quickstart/checkpoint --listen 127.0.0.1:30000");
     tandem::engine::ServeOptions options;
     tandem::engine::add_serve(app, options);
     tandem::engine::TokenizeOptions tokenize_options;
@@ -43,9 +47,9 @@ int main(int argc, char** argv) {
         hide_keys(argc, argv);
         std::reverse(words.begin(), words.end());  // as CLI11 wants them
         app.parse(std::move(words));
-        return 0;
+        return tandem::end_of_program("tandem-engine", 0);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        return tandem::end_of_program("tandem-engine", tandem::end_of_parse(app, error));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "tandem-engine: %s\n", tandem::printable(error.what()).c_str());
         return tandem::exit_code(tandem::to_status(error).code);

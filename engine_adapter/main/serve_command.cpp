@@ -15,6 +15,11 @@ std::string is_seed(const std::string& text) {
     return whole ? "" : "'" + text + "' is not an integer from 0 to 2^64 - 1";
 }
 
+// As of --api-key "$KEY" without a KEY: a server that anybody may use is asked for by leaving the option out.
+std::string is_key(const std::string& key) {
+    return key.empty() ? "is empty; without a key leave the option out" : "";
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, ServeOptions& options) {
@@ -92,10 +97,14 @@ void add_serve(CLI::App& app, ServeOptions& options) {
                      "A request not finished by then is answered 504")
         ->check(seconds())
         ->capture_default_str();
-    serve->add_option("--api-key", options.api_key,
-                      "Clients must send it (Authorization: Bearer KEY, or x-api-key); /health stays open");
-    serve->add_option("--admin-api-key", options.admin_api_key,
-                      "What pauses, releases memory or reads all weights needs this one");
+    serve
+        ->add_option("--api-key", options.api_key,
+                     "Clients must send it (Authorization: Bearer KEY, or x-api-key); /health stays open")
+        ->check(is_key);
+    serve
+        ->add_option("--admin-api-key", options.admin_api_key,
+                     "What pauses, releases memory or reads all weights needs this one")
+        ->check(is_key);
     serve->add_option("--api-key-fd", options.api_key_fd, "Reads the API key from this descriptor")
         ->check(CLI::Range(0, 1 << 20));
     serve->add_flag("--allow-unauthenticated", options.allow_unauthenticated,

@@ -1,6 +1,5 @@
 #include "engine_adapter/main/tokenize.h"
 
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -9,6 +8,7 @@
 #include "common/json_text.h"
 #include "common/tokenizer/conversation.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/user_file.h"
 
 namespace tandem::engine {
 namespace {
@@ -117,8 +117,7 @@ void tokenize(const TokenizeOptions& options) {
     if (options.file.empty()) {
         lines.run(std::cin);
     } else {
-        std::ifstream in(options.file, std::ios::binary);
-        if (!in) throw ConfigError("command line", "--file", "\"" + options.file + "\" cannot be read");
+        auto in = open_to_read(options.file);
         lines.run(in);
     }
     std::cout.flush();

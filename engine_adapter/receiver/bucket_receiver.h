@@ -18,7 +18,7 @@ namespace tandem::engine {
 class BucketReceiver {
   public:
     virtual ~BucketReceiver() = default;
-    // Returns when the bytes of a bucket of the plan are on the weights' device. Throws.
+    // Returns when the bytes of a bucket of the plan are here: over NCCL on the weights' GPU, over TCP in host memory. Throws.
     virtual void receive(int bucket) = 0;
     // Where one of its transfers lies, the `index`th of the bucket.
     struct Arrived {

@@ -11,8 +11,8 @@ namespace tandem::engine {
 
 class CopyProbe {
   public:
-    // Milliseconds. cores: that wrote equal parts of it; none: not known. Throws InvalidArgument: no bytes, or pieces of
-    // no bytes or too many.
+    // Milliseconds. cores: that wrote equal parts of it; none: not known. Throws BadInput: no bytes, or pieces of no
+    // bytes or too many.
     double measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer,
                       std::span<const std::int64_t> cores = {});
     void free_memory() { memory_ = {}; }

@@ -7,7 +7,8 @@
 //   open    error            error    error   open | idle*   open | idle*   idle | idle*     idle*   idle*
 //
 // idle*: the push is over, with what PushState::end says; after the bar: when the request fails. Errors are
-// ProtocolErrors, except the target's own. Versions only grow, unless a push says that it goes back.
+// ProtocolErrors, or BadInput for what this engine cannot do, except the target's own. Versions only grow, unless a push
+// says that it goes back.
 //
 // After a commit that followed adopt the engine reads its weights in the trainer's memory. On the CPU that
 // stays mapped for as long, even when the trainer is gone. A GPU's memory goes with the process that

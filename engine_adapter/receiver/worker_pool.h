@@ -1,4 +1,4 @@
-// A few threads that share a list of independent jobs: the caller works too and returns when all are done.
+// A few threads that share a list of independent jobs; the caller returns when all are done.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ class WorkerPool {
   public:
     explicit WorkerPool(int threads);  // the caller counts as one
     ~WorkerPool();
-    // Runs job(0) … job(count - 1), each once, on whichever thread is free. Rethrows the first exception
-    // after all threads have stopped.
+    // Runs job(0) … job(count - 1), each once, on whichever thread is free, the caller's among them. Rethrows the first
+    // exception after all threads have stopped.
     void run(std::size_t count, const std::function<void(std::size_t)>& job);
-    // The same, job i by a thread that stays on core(i); on whichever is free where those are more cores than threads. A
-    // thread that may not use its core runs elsewhere.
+    // The same, job i by a thread that stays on core(i), while the caller waits; on whichever is free where those are more
+    // cores than threads. A thread that may not use its core runs elsewhere.
     void run_on(const std::function<int(std::size_t)>& core, std::size_t count,
                 const std::function<void(std::size_t)>& job);
 

@@ -2,10 +2,10 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <iterator>
 
 #include "common/error.h"
+#include "common/user_file.h"
 
 namespace tandem::sync {
 namespace {
@@ -82,11 +82,8 @@ ModelShapes model_shapes(const std::string& name_or_file) {
         return {model::parameter_specs(sizes_of(*row)), sizes_of(*row)};
     enforce(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
             all_names());
-    std::ifstream in(name_or_file);
-    std::stringstream text;
-    text << in.rdbuf();
-    if (!in) throw ConfigError(name_or_file, "", "cannot be read");
-    return read_model_shapes(text.str(), name_or_file);
+    auto in = open_to_read(name_or_file);
+    return read_model_shapes({std::istreambuf_iterator<char>(in), {}}, name_or_file);
 }
 
 std::vector<model::ParameterSpec> model_tensors(const std::string& name_or_file) {

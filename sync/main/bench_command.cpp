@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -17,6 +16,7 @@
 
 #include "common/comm/launch.h"
 #include "common/error.h"
+#include "common/host_port.h"
 #include "common/http/access.h"
 #include "common/identity/job_secret.h"
 #include "common/json_text.h"
@@ -24,6 +24,7 @@
 #include "common/process/child_process.h"
 #include "common/text_file.h"
 #include "common/trace.h"
+#include "common/user_file.h"
 #include "engine_adapter/connect.h"
 #include "sync/bench/bench.h"
 #include "sync/bench/html.h"
@@ -61,15 +62,12 @@ void write_file(const std::string& path, const std::string& text) {
     if (!file) throw Error(fmt::format("cannot write {}", path));
 }
 
-// Asked before anything is started, not after minutes of measuring.
-void require_writable(const char* option, const std::string& file) {
-    if (file.empty()) return;
-    const auto refuse = [&](const char* why) {
-        throw ConfigError("command line", option, fmt::format("{} cannot be written: {}", file, why));
-    };
-    if (std::filesystem::is_directory(file)) refuse(std::strerror(EISDIR));
-    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-    if (::access(folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+void check_listen(const std::string& address) {
+    try {
+        parse_host_port(address);
+    } catch (const BadInput& error) {
+        throw ConfigError("command line", "--data-listen", error.what());
+    }
 }
 
 using Children = std::vector<ChildProcess>;
@@ -91,7 +89,12 @@ Children start_engines(const BenchOptions& options, const Command& command_line,
     }
     for (auto& engine : engines) {
         const std::string address = engine.read_line(Deadline::after(kEngineStarts));
-        if (address.empty()) throw Error("an engine-side process did not start");
+        if (address.empty()) {
+            const std::string what = "an engine-side process did not start";
+            const auto end = engine.wait(Deadline::after(kEngineEnds));
+            if (end && end->exit_code == 2) throw BadInput(what);  // as it has said
+            throw Error(what);
+        }
         addresses += address + " ";
     }
     return engines;
@@ -125,6 +128,8 @@ void add_options(CLI::App& app, BenchArguments& arguments) {
 int bench_command(const BenchArguments& arguments, const std::vector<std::string>& command_line) {
     const BenchOptions& options = arguments.options;
     options.validate();
+    for (const std::string& address : options.engines) engine::check_name(address);
+    if (options.over_tcp()) check_listen(options.data_listen);
     require_writable("--trace", options.trace);
     require_writable("--html", arguments.html);
     if (options.over_tcp() && http::key_from_environment().empty())
@@ -139,7 +144,7 @@ int bench_command(const BenchArguments& arguments, const std::vector<std::string
                   {"TANDEM_BENCH_ENGINES=" + addresses, "TANDEM_BENCH_RESULT=" + result_file.path()});
     if (end.exit_code != 0) {
         std::cerr << "tandem-sync bench: " << end.message << "\n";
-        return 1;
+        return end.exit_code == 2 ? 2 : 1;
     }
     const nlohmann::json result = parse_json_text(read_text_file(result_file.path()));
     if (!arguments.html.empty()) write_file(arguments.html, bench_html(result));

@@ -7,15 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
+#include "common/console.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/mapped_files.h"
 #include "common/printable.h"
 #include "sync/main/commands.h"
 
-int main(int argc, char** argv) {
-    using namespace tandem;
+namespace tandem {
+namespace {
+
+int run(int argc, char** argv) {
     CLI::App app("tandem-sync: pushes a trainer's weights into an inference engine.");
+    fit_help(app);
     app.require_subcommand(1);
     app.footer("Example:\n  tandem-sync bench --shapes Qwen3-0.6B --mesh 2,1 --mode direct");
 
@@ -46,7 +51,7 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        return end_of_parse(app, error);
     }
 
     // A child never outlives its parent.
@@ -63,4 +68,11 @@ int main(int argc, char** argv) {
         std::cerr << "tandem-sync: " << printable(error.what()) << "\n";
         return exit_code(to_status(error).code);
     }
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+    return tandem::end_of_program("tandem-sync", tandem::run(argc, argv));
 }

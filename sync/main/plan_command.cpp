@@ -5,13 +5,17 @@
 #include <iostream>
 
 #include "common/error.h"
+#include "common/ops/half.h"
 
 namespace tandem::sync {
 namespace {
 
 DType dtype_option(const char* option, const std::string& name) {
     try {
-        return dtype_from_name(name);
+        const DType dtype = dtype_from_name(name);
+        enforce(ops::copy_casts(DType::float32, dtype),
+                "must be float32, bfloat16 or float16: what is quantised travels as bench shows it");
+        return dtype;
     } catch (const InvalidArgument& error) {
         throw ConfigError("command line", option, error.what());
     }

@@ -120,6 +120,7 @@ ServerOutcome push_version(const PushArguments& push, engine::ConnectOptions con
     connect.pushed = version.path;
     connect.only = push.options.only;
     connect.rollback = true;  // the same version may come again; a higher one: require_lower
+    options.rollback = true;
     return push_directory(std::move(options),
                           [&](const std::string& name, Deadline deadline) {
                               auto engine = engine::connect(name, deadline, connect);

@@ -7,7 +7,6 @@
 #include "common/mesh/device_mesh.h"
 #include "common/model/check_weights.h"
 #include "common/model/model_config.h"
-#include "common/model/parameters.h"
 
 namespace tandem::sync {
 
@@ -18,13 +17,14 @@ DirectoryWeights::DirectoryWeights(const std::string& directory,
         model::check_shapes(files_, known->config());
     const bool tied = model::ties_embeddings(directory);
     for (const std::string& name : files_.names()) {
-        if ((tied && name == model::kHead) || (only && !only(name))) continue;
+        if (model::says_nothing_new(name, tied) || (only && !only(name))) continue;
         names_.push_back(name);
     }
     if (!names_.empty()) return;
     throw ConfigError(
         directory, only ? "--only" : "weights",
-        "none of its tensors is to be pushed (a tied lm_head.weight is model.embed_tokens.weight)");
+        "none of its tensors is to be pushed (a tied lm_head.weight is model.embed_tokens.weight, and "
+        "rotary_emb.inv_freq follows from config.json)");
 }
 
 std::size_t DirectoryWeights::bytes() const {

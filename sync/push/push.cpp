@@ -123,6 +123,10 @@ void push_to(const PushOptions& options, const Connect& connect, Counter& counte
     const std::int64_t newest = std::max(outcome.before, capabilities.newest);
     enforce(options.version > 0 || newest < std::numeric_limits<std::int64_t>::max(),
             "its version {} has none after it: restart the server", newest);
+    // Said before anything is staged, and by a dry run too.
+    enforce(options.version == 0 || options.version > newest || options.rollback,
+            "version {} is not above {}, which it has had: push a higher one, or leave --version out",
+            options.version, newest);
     const std::int64_t version = options.version > 0 ? options.version : newest + 1;
 
     std::optional<ServerProbe> probe;

@@ -25,6 +25,8 @@ struct PushOptions {
     std::vector<std::string> servers;             // URLs
     std::int64_t version = 0;                     // 0: the one after the newest that a server says it has
     std::chrono::milliseconds deadline{120'000};  // of each server: the transfer, the load, the other steps
+    // To engines that are connected so: `version` need not be above what they have had.
+    bool rollback = false;
     bool dry_run = false;
     // Whether a tensor is pushed; empty: all are. Servers keep what they have of the others.
     std::function<bool(const std::string& name)> only = {};

@@ -1,7 +1,11 @@
 // Whoever serves a checkpoint prompts it as it was trained: it holds tokenizer, template and ends of the run.
+#include <signal.h>
+
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/cases/run.h"
+#include "tests/support/eventually.h"
 
 namespace tandem::test {
 
@@ -85,6 +89,40 @@ TEST_F(Case, AFreshModelsCheckpointHoldsItToo) {
     EXPECT_EQ(
         ask(url, "POST", "/generate", R"({"text": "a", "sampling_params": {"max_new_tokens": 2}})").status,
         200);
+}
+
+// The cache that it came from was cleaned meanwhile, or a newer version put in its place: hours of training ended with "cannot be
+// opened", and nothing to go on from.
+TEST_F(Case, AModelThatIsGoneWhenTheRunEndsIsTheOneItBeganWith) {
+    CaseModel model;
+    model.generation_config = json{{"temperature", 0.5}};
+    write_tiny(path("model"), model);
+    write_tiny(path("newer"), other_template());
+    for (const bool replaced : {false, true}) {
+        const std::string name = replaced ? "replaced" : "gone";
+        fs::copy(path("model"), path(name));
+        const std::string metrics = path("runs/" + name + ".partial/metrics.jsonl");
+        const auto steps = [&] {
+            const std::string text = fs::exists(metrics) ? read_file(metrics) : "";
+            return std::count(text.begin(), text.end(), '\n');
+        };
+        Program run(train({"grpo.steps=20", "run.name=" + name, "model.path=" + path(name)}));
+        ASSERT_TRUE(eventually([&] { return steps() > 1 || !run.running(); })) << run.err();
+        const auto children = run.children();
+        ASSERT_TRUE(children.contains("rank 0")) << run.err();
+        const pid_t rank = children.at("rank 0");
+        ASSERT_EQ(::kill(rank, SIGSTOP), 0);
+        ASSERT_LT(steps(), 20);
+        fs::remove_all(path(name));
+        if (replaced) fs::copy(path("newer"), path(name));
+        ASSERT_EQ(::kill(rank, SIGCONT), 0);
+        ASSERT_EQ(run.wait(), 0) << run.err();
+        const std::string checkpoint = path("runs/" + name + "/checkpoint");
+        for (const char* file : {"/tokenizer.json", "/tokenizer_config.json", "/generation_config.json"})
+            EXPECT_EQ(read_file(checkpoint + file), read_file(path("model") + file)) << name;
+        EXPECT_EQ(json_in(checkpoint + "/config.json")["hidden_size"],
+                  json_in(path("model/config.json"))["hidden_size"]);
+    }
 }
 
 }  // namespace tandem::test

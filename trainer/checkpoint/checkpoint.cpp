@@ -6,7 +6,7 @@
 #include "common/error.h"
 #include "common/json_text.h"
 #include "common/model/safetensors_index.h"
-#include "common/text_file.h"
+#include "trainer/checkpoint/copied_files.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/room.h"
 #include "trainer/checkpoint/weight_files.h"
@@ -16,45 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files of a Hugging Face directory beside the weights, to be copied. config.json is not: it is rewritten.
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
-                                           "added_tokens.json", "special_tokens_map.json",
-                                           "vocab.json",        "vocab.txt",
-                                           "merges.txt",        "tokenizer.model",
-                                           "spiece.model",      "sentencepiece.bpe.model",
-                                           "tekken.json",       "chat_template.jinja",
-                                           "chat_template.json"};
-constexpr const char* kMoreTemplates = "additional_chat_templates";  // transformers 5's folder of *.jinja
 constexpr const char* kGeneration = "generation_config.json";
 
 // Of everything beside weights and copies: config.json, the index, and what blocks round up.
 constexpr std::uint64_t kSmallFileBytes = std::uint64_t{64} << 10;
 
-// The directory whose tokenizer and templates are copied; empty: none.
-fs::path tokenizer_source(const SaveOptions& options) {
-    return options.tokenizer.empty() ? options.source : options.tokenizer;
-}
-
-std::uint64_t copied_bytes(const SaveOptions& options) {
-    const fs::path from = tokenizer_source(options);
-    if (from.empty()) return 0;
-    std::uint64_t bytes = 0;
-    const auto count = [&](const fs::path& file) {
-        std::error_code none;
-        const auto size = fs::file_size(file, none);
-        if (!none) bytes += size;
-    };
-    for (const char* name : kTokenizerFiles) count(from / name);
-    count((options.generation.empty() ? from : fs::path(options.generation)) / kGeneration);
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(from / kMoreTemplates, none)) count(entry.path());
-    return bytes;
-}
-
 using nlohmann::ordered_json;
 
-ordered_json read_object(const std::string& file) {
-    const ordered_json parsed = parse_json_file(read_text_file(file), file);
+ordered_json object_of(const std::string& text, const std::string& file) {
+    const ordered_json parsed = parse_json_file(text, file);
     if (!parsed.is_object()) throw ConfigError(file, "", "is not a JSON object");
     return parsed;
 }
@@ -68,11 +38,11 @@ ordered_json eos_of(const model::ModelConfig& config) {
     return ids;
 }
 
-std::string config_json(const Policy& policy, const SaveOptions& options) {
+std::string config_json(const Policy& policy, const SaveOptions& options, const CopiedFiles& copied) {
     model::ModelConfig config = policy.config();
     config.torch_dtype = options.dtype;
     if (options.source.empty()) return model::to_json(config);
-    ordered_json json = read_object(options.source + "/config.json");
+    ordered_json json = object_of(copied.config, options.source + "/config.json");
     // transformers 4 reads torch_dtype alone, 5 dtype where there is one.
     for (const char* key : {"dtype", "torch_dtype"}) {
         if (json.contains(key) || std::string_view(key) == "torch_dtype")
@@ -82,29 +52,20 @@ std::string config_json(const Policy& policy, const SaveOptions& options) {
     return json.dump(2) + "\n";
 }
 
-void copy_if_there(const fs::path& from, const fs::path& to) {
-    if (fs::is_regular_file(from))
-        write_durably(to.string(), read_text_file(from.string(), std::size_t{1} << 30));
-}
-
-void write_tokenizer(const Policy& policy, const fs::path& directory, const SaveOptions& options) {
-    const fs::path from = tokenizer_source(options);
-    const fs::path generation = options.generation.empty() ? from : fs::path(options.generation);
-    if (from.empty()) return;
-    for (const char* name : kTokenizerFiles) copy_if_there(from / name, directory / name);
-    if (fs::is_directory(from / kMoreTemplates)) {
-        fs::create_directories(directory / kMoreTemplates);
-        for (const auto& entry : fs::directory_iterator(from / kMoreTemplates)) {
-            if (entry.path().extension() == ".jinja")
-                copy_if_there(entry.path(), directory / kMoreTemplates / entry.path().filename());
-        }
-        sync_folder((directory / kMoreTemplates).string());
+void write_copied(const Policy& policy, const fs::path& directory, const SaveOptions& options,
+                  const CopiedFiles& copied) {
+    for (const auto& [name, text] : copied.others) {
+        const fs::path file = directory / name;
+        fs::create_directories(file.parent_path());  // of templates
+        write_durably(file.string(), text);
+        if (file.parent_path() != directory) sync_folder(file.parent_path().string());
     }
-    if (options.tokenizer.empty()) return copy_if_there(generation / kGeneration, directory / kGeneration);
-    if (!fs::is_regular_file(generation / kGeneration)) return;
-    ordered_json json = read_object((generation / kGeneration).string());
+    if (copied.generation.empty()) return;
+    const std::string file = (directory / kGeneration).string();
+    if (options.tokenizer.empty()) return write_durably(file, copied.generation);
+    ordered_json json = object_of(copied.generation, options.generation + "/" + kGeneration);
     json["eos_token_id"] = eos_of(policy.config());
-    write_durably((directory / kGeneration).string(), json.dump(2) + "\n");
+    write_durably(file, json.dump(2) + "\n");
 }
 
 void write_small_files(const Policy& policy, const std::vector<WeightFile>& files,
@@ -118,8 +79,10 @@ void write_small_files(const Policy& policy, const std::vector<WeightFile>& file
         }
         write_durably(directory + "/model.safetensors.index.json", model::to_json(index, bytes));
     }
-    write_durably(directory + "/config.json", config_json(policy, options));
-    write_tokenizer(policy, directory, options);
+    const auto copied =
+        options.files ? options.files : std::make_shared<const CopiedFiles>(read_copied_files(options));
+    write_durably(directory + "/config.json", config_json(policy, options, *copied));
+    write_copied(policy, directory, options, *copied);
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "common/comm/communicator.h"
+#include "trainer/checkpoint/copied_files.h"
 #include "trainer/policy/policy.h"
 
 namespace tandem::trainer {
@@ -21,6 +23,8 @@ struct SaveOptions {
     // Empty: the source's.
     std::string tokenizer = {};
     std::string generation = {};
+    // What those directories held when a run began (read_copied_files); null: what they hold when it is saved.
+    std::shared_ptr<const CopiedFiles> files = {};
 };
 
 // What save_checkpoint will take on the disk, about; of a policy, and of one that does not exist yet.

@@ -23,6 +23,9 @@ class JsonLines {
     std::size_t size() const { return lines_.size(); }
     // Throws ConfigError "FILE:LINE:COLUMN: …" when the line is no JSON, "FILE:LINE: …" when it is no object.
     nlohmann::json object(std::size_t index) const;
+    // The text of what the line's object has under a key, of the last where there are several; empty: nothing. A number that was
+    // parsed has lost what no double holds.
+    std::string_view written(std::size_t index, std::string_view key) const;
     std::string place(std::size_t index) const;  // "FILE:LINE", lines from 1
 
   private:
@@ -32,6 +35,7 @@ class JsonLines {
         std::size_t number = 0;
     };
     void index();
+    std::string_view text_of(std::size_t index) const;
 
     std::string file_;
     std::shared_ptr<const FileCopy> copy_;

@@ -16,7 +16,7 @@ bool is_blank(const std::string& text) {
 class LineReader {
   public:
     LineReader(const JsonLines& lines, std::size_t index)
-        : place_(lines.place(index)), object_(lines.object(index)) {}
+        : lines_(lines), index_(index), place_(lines.place(index)), object_(lines.object(index)) {}
 
     const json* find(const std::string& key) const {
         const auto found = object_.find(key);
@@ -36,16 +36,18 @@ class LineReader {
         if (find(key) != nullptr) return "is empty" + why;
         return fmt::format("is missing{}; the line has {} ({} names another key)", why, known_keys(), option);
     }
-    // Text, or a number or a truth value as JSON writes it; empty when there is none.
+    // Text, or a number or a truth value as it is written; empty when there is none.
     std::string scalar(const std::string& key) const {
         const json* value = find(key);
         if (value == nullptr) return {};
         if (value->is_structured())
             refuse(key, fmt::format("expects a text or a number, got an {}", value->type_name()));
-        return value->is_string() ? value->get<std::string>() : value->dump();
+        return value->is_string() ? value->get<std::string>() : std::string(lines_.written(index_, key));
     }
 
   private:
+    const JsonLines& lines_;
+    std::size_t index_;
     std::string place_;
     json object_;
 };

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 
+#include "common/command_line.h"
 #include "common/log.h"
 #include "trainer/inspect/command.h"
 #include "trainer/main/commands.h"
@@ -51,9 +52,9 @@ CLI::App* add_report(CLI::App& app, Arguments& arguments) {
     CLI::App* command = app.add_subcommand("report", "Writes report.html of a run again, finished or not");
     command->add_option("run", arguments.run_directory, "Folder of the run")->required()->type_name("DIR");
     command->footer(
-        "Example:\n  tandem-train report runs/quickstart\n\nOf a run that has not ended, or did not, the "
-        "page "
-        "says so and shows the steps so far: it is in NAME.partial.");
+        "Example:\n  tandem-train report runs/quickstart\n\n"
+        "Of a run that has not ended, or did not, the page says so and shows the steps so far:\n"
+        "it is in NAME.partial.");
     return command;
 }
 
@@ -100,6 +101,7 @@ int run_command_line(int argc, char** argv) {
     Arguments arguments;
     CLI::App app("Trains a policy with sharded ranks and an inference engine that is kept in step.",
                  "tandem-train");
+    fit_help(app);
     add_train(app, arguments);
     const CLI::App* explain_command = add_explain(app, arguments);
     const CLI::App* report_command = add_report(app, arguments);
@@ -111,7 +113,7 @@ int run_command_line(int argc, char** argv) {
         if (app.get_subcommands().empty() && arguments.config_file.empty())
             throw CLI::RequiredError("CONFIG.toml");
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : 2;
+        return end_of_parse(app, error);
     }
     if (explain_command->parsed()) return explain(arguments);
     if (memory_command->parsed()) return inspect_memory(arguments);

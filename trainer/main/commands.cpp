@@ -26,6 +26,7 @@
 #include "trainer/run/job.h"
 #include "trainer/run/rank.h"
 #include "trainer/run/resume.h"
+#include "trainer/run/run_directory.h"
 #include "trainer/run/summary.h"
 
 namespace tandem::trainer {
@@ -49,6 +50,7 @@ std::shared_ptr<comm::Communicator> connect(const RunConfig& config) {
 // finished, and its results have been printed.
 bool prepare(RunConfig& config, config::Schema& schema, const Arguments& arguments) {
     const std::string finished = config.finished_folder();
+    require_not_in_progress(config.run.output, config.run.name);
     if (arguments.resume_or_start) {
         const Standing standing = standing_of(config, schema);
         if (standing == Standing::unfinished) schema.read_override("run.resume='newest'");
@@ -154,6 +156,7 @@ int report(const Arguments& arguments) {
     const bool finished = fs::exists(directory + "/summary.json") && !directory.ends_with(".partial");
     if (finished || !fs::exists(directory + "/config.toml")) {
         write_report(directory);
+        fmt::print("report: {}/report.html\n", directory);
         return 0;
     }
     RunConfig config;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "common/console.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/model/mapped_files.h"
@@ -15,10 +16,10 @@ int main(int argc, char** argv) {
     tandem::set_up_logging("train");
     tandem::model::read_zeros_of_truncated_files();
     try {
-        return tandem::trainer::run_command_line(argc, argv);
+        return tandem::end_of_program("tandem-train", tandem::trainer::run_command_line(argc, argv));
     } catch (const std::exception& error) {
         const auto status = tandem::to_status(error);
-        fmt::print(stderr, "tandem-train: {}\n", tandem::printable(status.message));
+        tandem::tell(stderr, fmt::format("tandem-train: {}\n", tandem::printable(status.message)));
         return tandem::exit_code(status.code);
     }
 }

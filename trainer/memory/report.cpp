@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "common/mesh/parallel_dims.h"
 #include "common/thread.h"
+#include "common/wrap.h"
 
 #include "trainer/config/policy_options.h"
 
@@ -55,9 +57,13 @@ std::string passes_text(const Workload& work) {
     return text.empty() ? "no training" : text;
 }
 
-std::string line_of(std::string name, const std::vector<std::string>& cells) {
-    std::string line = fmt::format("{:<22}", std::move(name));
-    for (const std::string& cell : cells) line += fmt::format("{:>18}", cell);
+// A row of a table; `heads` are those of its columns, which are narrower where there are many of them.
+std::string line_of(const std::string& name, const std::vector<std::string>& cells,
+                    const std::vector<std::string>& heads) {
+    std::string line = fmt::format("{:<22}", name);
+    for (std::size_t i = 0; i < cells.size(); ++i)
+        line += fmt::format("{:>{}}", cells[i],
+                            heads.size() > 4 ? std::max<std::size_t>(13, heads[i].size() + 2) : 18);
     return line + "\n";
 }
 
@@ -67,14 +73,15 @@ std::string with_star(std::uint64_t bytes, bool chosen) {
 
 std::string tensor_choices_text(const Report& report) {
     std::string text = "\nPeak with other choices of sequence_parallel (down) and loss_parallel (across):\n";
-    text += line_of("", {"true", "false"});
+    const std::vector<std::string> heads{"true", "false"};
+    text += line_of("", heads, heads);
     for (const bool sequence_parallel : {true, false}) {
         std::vector<std::string> cells;
         for (const Report::TensorChoice& choice : report.tensor_choices) {
             if (choice.sequence_parallel == sequence_parallel)
                 cells.push_back(with_star(choice.peak_bytes, choice.chosen));
         }
-        text += line_of(sequence_parallel ? "true" : "false", cells);
+        text += line_of(sequence_parallel ? "true" : "false", cells, heads);
     }
     return text;
 }
@@ -89,9 +96,9 @@ const Report::Stage& largest_of(const std::vector<Report::Stage>& stages) {
 // The ranks that are predicted, with other options too.
 class Ranks {
   public:
-    Ranks(const RunConfig& config, const config::Schema& schema, const Task& task, SyncMemory sync)
+    Ranks(const RunConfig& config, model::ModelConfig model, const Task& task, SyncMemory sync)
         : config_(config),
-          model_(model_config(config, schema, task)),
+          model_(std::move(model)),
           work_(workload_of(config, task, policy_options(config), model_)),
           sync_(std::move(sync)) {}
 
@@ -179,10 +186,11 @@ void add_choices(Report& report, const RunConfig& config,
 }
 
 std::string stages_text(const Report& report) {
-    std::string text = "\nPeak of a rank of each stage:\n" + line_of("rank", {"peak", "in"});
+    const std::vector<std::string> heads{"peak", "in"};
+    std::string text = "\nPeak of a rank of each stage:\n" + line_of("rank", heads, heads);
     for (const Report::Stage& stage : report.stages) {
         const Prediction& there = stage.prediction;
-        text += line_of(std::to_string(stage.rank), {size_text(there.peak().bytes), there.phase});
+        text += line_of(std::to_string(stage.rank), {size_text(there.peak().bytes), there.phase}, heads);
     }
     return text;
 }
@@ -195,35 +203,36 @@ const Report::Stage& Report::largest() const {
 
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
                  const SyncMemory& sync) {
-    const Ranks ranks(config, schema, task, sync);
+    const Ranks ranks(config, model_config(config, schema, task), task, sync);
     const auto all = ranks.stages(options_of(config));
     Report report{static_cast<int>(config.mesh.tp), ranks.work(), all.front(), {}, {}};
     add_choices(report, config, all);
     return report;
 }
 
-Prediction prediction_of(const RunConfig& config, const config::Schema& schema, const Task& task,
+Prediction prediction_of(const RunConfig& config, const model::ModelConfig& model, const Task& task,
                          const std::map<std::string, std::int64_t>& sync) {
-    return Ranks(config, schema, task, {sync, {}}).stage(0, policy_options(config)).prediction;
+    return Ranks(config, model, task, {sync, {}}).stage(0, policy_options(config)).prediction;
 }
 
 std::string to_text(const RunConfig& c, const Report& report) {
     const Prediction& prediction = report.largest().prediction;
-    std::string text = fmt::format(
+    const std::string what = fmt::format(
         "Peak memory of rank {} of {} ({}; parameters {}over {}), {}, as counted without running it.\n"
-        "Largest micro-batches of a rank: {}; {} in a batch.\n\n",
+        "Largest micro-batches of a rank: {}; {} in a batch.",
         report.largest().rank, c.world_size(), c.mesh_text(),
         c.mesh.tp > 1 ? fmt::format("cut in {} by tp, then ", c.mesh.tp) : "", c.shard_ranks(),
         c.train.compute_dtype, passes_text(report.work), report.work.micro_batches);
+    std::string text = wrapped(what, kTerminalColumns) + "\n\n";
     std::vector<std::string> phases;
     for (const std::string& phase : kPhases) {
         if (prediction.phases.contains(phase)) phases.push_back(phase);
     }
-    text += line_of("at the peak of", phases);
+    text += line_of("at the peak of", phases, phases);
     const auto row = [&](const std::string& name, const auto& bytes_of) {
         std::vector<std::string> cells;
         for (const std::string& phase : phases) cells.push_back(bytes_of(prediction.phases.at(phase)));
-        text += line_of(name, cells);
+        text += line_of(name, cells, phases);
     };
     for (const std::string& tag : tags_of(prediction)) {
         row(tag, [&](const MemoryPeak& peak) {
@@ -236,14 +245,14 @@ std::string to_text(const RunConfig& c, const Report& report) {
     text += "Peak with other choices under [memory] (*: this run's):\n";
     std::vector<std::string> heads;
     for (const char* offload : kOffload) heads.emplace_back(offload);
-    text += line_of("checkpointing, offload", heads);
+    text += line_of("checkpointing, offload", heads, heads);
     for (const char* checkpointing : kCheckpointing) {
         std::vector<std::string> cells;
         for (const Report::Choice& choice : report.choices) {
             if (choice.checkpointing == checkpointing)
                 cells.push_back(with_star(choice.peak_bytes, choice.chosen));
         }
-        text += line_of(checkpointing, cells);
+        text += line_of(checkpointing, cells, heads);
     }
     if (!report.tensor_choices.empty()) text += tensor_choices_text(report);
     if (report.stages.size() > 1) text += stages_text(report);

@@ -54,8 +54,8 @@ struct SyncMemory {
 Report report_of(const RunConfig& config, const config::Schema& schema, const Task& task,
                  const SyncMemory& sync);
 
-// Of rank 0 alone.
-Prediction prediction_of(const RunConfig& config, const config::Schema& schema, const Task& task,
+// Of rank 0 alone. model: the run's, whose directory may be gone when it ends.
+Prediction prediction_of(const RunConfig& config, const model::ModelConfig& model, const Task& task,
                          const std::map<std::string, std::int64_t>& sync);
 
 std::string to_text(const RunConfig& config, const Report& report);

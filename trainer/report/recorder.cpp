@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "common/console.h"
 #include "common/error.h"
 #include "common/file_descriptor.h"
 #include "common/json_text.h"
@@ -117,8 +118,8 @@ void Recorder::step(const std::string& phase, std::int64_t step, std::int64_t to
         std::string sampled;
         if (values.contains("reward"))
             sampled = fmt::format("{:.3f} sampled, ", values["reward"].get<double>());
-        fmt::print(stderr, "eval   after {} steps: reward {}{:.3f} greedy (held-out prompts)\n", step,
-                   sampled, values.at("greedy").get<double>());
+        tell(stderr, fmt::format("eval   after {} steps: reward {}{:.3f} greedy (held-out prompts)\n", step,
+                                 sampled, values.at("greedy").get<double>()));
         return;
     }
     if (phase != phase_) {

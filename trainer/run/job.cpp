@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/comm/launch.h"
+#include "common/console.h"
 #include "common/error.h"
 #include "common/json_text.h"
 #include "common/log.h"
@@ -144,8 +145,8 @@ int run_ranks(const RunConfig& c, RunSetup& setup, const DataFiles& data,
     if (result.exit_code == 0 && reason.empty()) return 0;
     // A rank may notice the engine's end before we do, and then ends too: the engine is what to name.
     if (reason.empty() && setup.engine) reason = setup.engine->ended();
-    fmt::print(stderr, "tandem-train: {}; partial results are in {}\n",
-               printable(reason.empty() ? result.message : reason), setup.directory->path());
+    tell(stderr, fmt::format("tandem-train: {}; partial results are in {}\n",
+                             printable(reason.empty() ? result.message : reason), setup.directory->path()));
     return 1;
 }
 

@@ -122,6 +122,7 @@ class RankRun final : private LoopHost {
 
     std::unique_ptr<Task> task_;
     nlohmann::ordered_json data_;  // rank 0's
+    SaveOptions saving_;           // of what the run ends with
     PolicyOptions options_;
     std::optional<Policy> policy_;
     std::unique_ptr<SyncPort> sync_;
@@ -157,6 +158,8 @@ void RankRun::build() {
     if (const std::string stops = task_->stop_token_sources(); first() && !stops.empty())
         log_info("stop tokens: {}", stops);
     if (first()) data_ = data_digests(config_);
+    saving_ = save_options(config_);
+    if (first()) saving_.files = std::make_shared<const CopiedFiles>(read_copied_files(saving_));
     const model::ModelConfig model = model_config(config_, schema_, *task_);
     if (const std::string uneven = first() ? uneven_stages(config_, model) : ""; !uneven.empty())
         log_info("{}", uneven);
@@ -183,7 +186,7 @@ void RankRun::connect(const ConnectSync& connect_sync) {
 void RankRun::keep_room() {
     if (!first()) return;
     try {
-        room_ = Reserve(directory_, checkpoint_bytes(policy_->config(), save_options(config_)));
+        room_ = Reserve(directory_, checkpoint_bytes(policy_->config(), saving_));
         if (config_.checkpoint.every > 0)
             training_room_ = Reserve(directory_, training_bytes(config_, policy_->config()));
     } catch (const NoRoom& error) {
@@ -293,11 +296,10 @@ void RankRun::finish() {
     {
         const MemoryPhase phase("checkpoint");
         const Policy::OnloadScope onloaded(*policy_);
-        const SaveOptions options = save_options(config_);
         room_.release();
         write_when_there_is_room(
-            *world_, room_for("the checkpoint", checkpoint_bytes(*policy_, options)),
-            [&] { save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", options); });
+            *world_, room_for("the checkpoint", checkpoint_bytes(*policy_, saving_)),
+            [&] { save_checkpoint(*policy_, *world_, directory_ + "/checkpoint", saving_); });
     }
     write_summary_and_trace();
     if (result_.weights_match == false)
@@ -306,7 +308,7 @@ void RankRun::finish() {
 
 void RankRun::write_summary_and_trace() {
     std::optional<memory::Prediction> prediction;
-    if (first()) prediction = memory::prediction_of(config_, schema_, *task_, sync_->memory());
+    if (first()) prediction = memory::prediction_of(config_, policy_->config(), *task_, sync_->memory());
     const auto memory = memory::measured(*world_, prediction);
     nlohmann::ordered_json summary = summary_of(config_, result_);
     summary["memory"] = memory;

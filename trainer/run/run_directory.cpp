@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/file_descriptor.h"
 #include "trainer/checkpoint/files.h"
 #include "trainer/checkpoint/training.h"
 
@@ -22,17 +23,37 @@ namespace tandem::trainer {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+std::string lock_file_of(const std::string& output, const std::string& name) {
+    return output + "/." + name + ".lock";
+}
+
+[[noreturn]] void refuse_in_progress(const std::string& output, const std::string& name) {
+    throw ConfigError("command line", "run.name",
+                      fmt::format("a run named '{}' is in progress in {}/{}.partial; choose another name, or "
+                                  "wait for its end",
+                                  name, output, name));
+}
+
+}  // namespace
+
+void require_not_in_progress(const std::string& output, const std::string& name) {
+    const FileDescriptor lock(::open(lock_file_of(output, name).c_str(), O_RDONLY | O_CLOEXEC));
+    if (lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        refuse_in_progress(output, name);
+}
+
 RunDirectory::RunDirectory(const std::string& output, const std::string& name, Earlier earlier)
-    : name_(name),
-      final_path_(output + "/" + name),
+    : final_path_(output + "/" + name),
       path_(final_path_ + ".partial"),
       replaced_path_(output + "/." + name + ".replaced"),
       removed_path_(output + "/." + name + ".removed"),
-      lock_file_(output + "/." + name + ".lock") {
+      lock_file_(lock_file_of(output, name)) {
     std::error_code error;
     fs::create_directories(output, error);
     if (error) throw SystemError("create folder " + output, error.value());
-    lock();
+    if (!lock()) refuse_in_progress(output, name);
     clean_up();
     if (earlier == Earlier::keep_checkpoints) {
         keep_checkpoints();
@@ -54,21 +75,20 @@ RunDirectory::~RunDirectory() {
 
 // One process per name. The lock ends with the process, however that ends; the file is only its handle. Since
 // a finished run unlinks it, the lock counts only while the name still leads to the file that is locked.
-void RunDirectory::lock() {
+bool RunDirectory::lock() {
     while (true) {
         const int fd = ::open(lock_file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         if (fd < 0) throw SystemError("create " + lock_file_, errno);
         if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
             ::close(fd);
-            throw ConfigError("command line", "run.name",
-                              fmt::format("a run named '{}' is in progress; choose another name", name_));
+            return false;
         }
         struct stat held {
         }, named{};
         if (::fstat(fd, &held) == 0 && ::stat(lock_file_.c_str(), &named) == 0 &&
             held.st_ino == named.st_ino) {
             lock_fd_ = fd;
-            return;
+            return true;
         }
         ::close(fd);
     }

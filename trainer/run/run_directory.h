@@ -27,12 +27,11 @@ class RunDirectory {
     std::string publish(Finished finished);
 
   private:
-    void lock();
+    bool lock();  // false: a run of this name has it
     void keep_checkpoints() const;
     void clean_up() const;
     void replace();
 
-    std::string name_;
     std::string final_path_;
     std::string path_;
     std::string replaced_path_;  // where a replaced run goes for the moment that its removal takes
@@ -40,6 +39,9 @@ class RunDirectory {
     std::string lock_file_;
     int lock_fd_ = -1;
 };
+
+// Throws ConfigError when a run of this name is in progress, whose folder is then not what an earlier one left. Makes nothing.
+void require_not_in_progress(const std::string& output, const std::string& name);
 
 // Renames FOLDER to FOLDER.N, N being one more than the largest number that is there; returns the new name.
 // Throws SystemError.

@@ -18,6 +18,7 @@
 #include "common/ops/matmul.h"
 #include "common/ops/sampling.h"
 #include "engine_adapter/embedded/decoder.h"
+#include "tests/bench/engine/smollm2.h"
 
 namespace tandem::engine {
 namespace {
@@ -30,20 +31,6 @@ struct Options {
     std::vector<std::size_t> batches = {1, 16, 64};
     int steps = 24;  // a measurement; the median counts
 };
-
-model::ModelConfig smollm2_135m(std::int64_t layers) {
-    model::ModelConfig config;
-    config.vocab_size = 49152;
-    config.hidden_size = 576;
-    config.intermediate_size = 1536;
-    config.num_hidden_layers = layers;
-    config.num_attention_heads = 9;
-    config.num_key_value_heads = 3;
-    config.head_dim = 64;
-    config.max_position_embeddings = 8192;
-    config.qk_norm = false;
-    return config;
-}
 
 // With one thread its CPU time counts, so that other programs of a shared machine do not; with several, wall
 // time.

@@ -24,6 +24,7 @@
 #include "common/ops/matmul.h"
 #include "common/ops/sampling.h"
 #include "engine_adapter/embedded/scheduler.h"
+#include "tests/bench/engine/smollm2.h"
 #include "tests/multiproc/engine/program.h"
 #include "tests/unit/common/model/temporary_directory.h"
 
@@ -52,20 +53,6 @@ model::ModelConfig tiny() {
     config.qk_norm = false;
     config.qkv_bias = true;
     config.tie_word_embeddings = false;
-    return config;
-}
-
-model::ModelConfig some_layers_of_smollm2() {
-    model::ModelConfig config;
-    config.vocab_size = 49152;
-    config.hidden_size = 576;
-    config.intermediate_size = 1536;
-    config.num_hidden_layers = 4;
-    config.num_attention_heads = 9;
-    config.num_key_value_heads = 3;
-    config.head_dim = 64;
-    config.max_position_embeddings = 8192;
-    config.qk_norm = false;
     return config;
 }
 
@@ -276,7 +263,7 @@ int run(const Options& options) {
     if (options.rounds > 0) {
         for (const DType dtype : {DType::float32, DType::bfloat16}) {
             result["lone"].push_back(lone_prompt("tiny", tiny(), dtype, options.tokens, options));
-            result["lone"].push_back(lone_prompt("4 layers of SmolLM2", some_layers_of_smollm2(), dtype,
+            result["lone"].push_back(lone_prompt("4 layers of SmolLM2", smollm2_135m(4), dtype,
                                                  std::min<std::int64_t>(options.tokens, 4000), options));
         }
     }

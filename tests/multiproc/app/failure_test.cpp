@@ -2,14 +2,20 @@
 // exit code, nothing left behind.
 #include <gmock/gmock.h>
 
+#include <sys/wait.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "common/wrap.h"
 #include "tests/multiproc/app/program.h"
 #include "tests/support/named_shared_memory.h"
 
@@ -18,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(BadInput, EndsWithTwoAndWritesNothing) {
     Folder folder, elsewhere;
@@ -32,6 +39,17 @@ TEST(BadInput, EndsWithTwoAndWritesNothing) {
         {{"tandem-train"}, "CONFIG.toml"},
         {{"tandem-train", "--frobnicate"}, "--frobnicate"},
         {{"tandem-train", "explain", "mesh.dpp"}, "did you mean 'mesh.dp'?"},
+        {{"tandem-train", "inspect", "msh", "--tp", "2"},
+         "there is no subcommand 'msh'; there are mesh, shard, redistribute, schedule, memory"},
+        {{"tandem-sync", "plna"}, "there is no subcommand 'plna'; there are bench, plan, push"},
+        {{"tandem-sync"}, "A subcommand is required"},
+        {{"tandem-engine", "tokenise"}, "there is no subcommand 'tokenise'; there are serve, tokenize"},
+        {{"tandem-sync", "plan", "--shapes", elsewhere.path()}, "is a folder, not a file"},
+        {{"tandem-sync", "plan", "--engine-dtype", "fp8"},
+         "--engine-dtype: must be float32, bfloat16 or float16"},
+        {{"tandem-engine", "serve", "--model", elsewhere.path(), "--api-key", ""}, "--api-key: is empty"},
+        {{"tandem-engine", "serve", "--model", elsewhere.path(), "--ready-file", elsewhere / "none/url"},
+         "--ready-file: "},
         {{"tandem-train", "report", elsewhere / "nowhere"}, "summary.json: cannot be read"},
         {with("mesh.dpp=2"), "--set: unknown key 'mesh.dpp'; did you mean 'mesh.dp'?"},
         {with("mesh.dp=0"), "mesh.dp: expects a whole number from 1 to 1024, got 0"},
@@ -53,6 +71,9 @@ TEST(BadInput, ATruncatedModelWritesNothing) {
     Folder folder;
     Program good(tiny_run(folder.path(), {"sft.steps=1", "grpo.steps=0"}));
     ASSERT_EQ(good.wait(), 0) << good.err();
+    Program report({"tandem-train", "report", folder / "tiny/"});
+    EXPECT_EQ(report.wait(), 0) << report.err();
+    EXPECT_EQ(report.out(), "report: " + (folder / "tiny/report.html") + "\n");
     const std::string weights = folder / "tiny/checkpoint/model.safetensors";
     fs::resize_file(weights, fs::file_size(weights) / 2);
     Program bad(tiny_run(folder / "runs", {"model.path=" + (folder / "tiny/checkpoint")}));
@@ -62,12 +83,32 @@ TEST(BadInput, ATruncatedModelWritesNothing) {
 }
 
 TEST(Help, ComesWithExamples) {
-    for (const std::vector<std::string>& command : {std::vector<std::string>{"tandem-train", "--help"},
-                                                    {"tandem-train", "explain", "--help"},
-                                                    {"tandem-train", "report", "--help"}}) {
-        Program program(command);
+    const std::vector<std::string> commands = {"tandem-train",
+                                               "tandem-train explain",
+                                               "tandem-train report",
+                                               "tandem-train inspect",
+                                               "tandem-train inspect mesh",
+                                               "tandem-train inspect shard",
+                                               "tandem-train inspect redistribute",
+                                               "tandem-train inspect schedule",
+                                               "tandem-train inspect memory",
+                                               "tandem-sync",
+                                               "tandem-sync push",
+                                               "tandem-sync bench",
+                                               "tandem-sync plan",
+                                               "tandem-engine",
+                                               "tandem-engine serve",
+                                               "tandem-engine tokenize"};
+    for (const std::string& command : commands) {
+        std::istringstream words(command + " --help");
+        Program program({std::istream_iterator<std::string>(words), {}});
         EXPECT_EQ(program.wait(), 0);
-        EXPECT_THAT(program.out(), HasSubstr("Example"));
+        EXPECT_THAT(program.out(), HasSubstr("Example")) << command;
+        std::istringstream lines(program.out());
+        for (std::string line; std::getline(lines, line);) {
+            const bool to_copy = line.starts_with("  tandem-") || line.starts_with("    '");
+            EXPECT_TRUE(to_copy || characters(line) <= kTerminalColumns) << command << ": " << line;
+        }
     }
     Program explain({"tandem-train", "explain", "mesh.cp"});
     EXPECT_EQ(explain.wait(), 0);
@@ -180,13 +221,43 @@ TEST_F(Failure, NothingOutlivesTheParent) {
 
 TEST_F(Failure, ANameInUseIsRefused) {
     ASSERT_NO_FATAL_FAILURE(start());
-    Program second(tiny_run(folder.path()));
-    EXPECT_EQ(second.wait(), 2);
-    EXPECT_THAT(second.err(), HasSubstr("a run named 'tiny' is in progress"));
+    // What it has left so far is nothing to be removed, to be gone on from or to be kept.
+    fs::create_directories(folder / "tiny.partial/checkpoints/step-1");
+    std::ofstream(folder / "tiny.partial/checkpoints/step-1/manifest.json") << "{}";
+    for (const char* option : {"--json", "--resume", "--resume-or-start"}) {
+        std::vector<std::string> command = tiny_run(folder.path());
+        command.emplace_back(option);
+        Program second(command);
+        EXPECT_EQ(second.wait(), 2) << option;
+        EXPECT_THAT(second.err(), HasSubstr("a run named 'tiny' is in progress in ")) << option;
+        EXPECT_THAT(second.err(), Not(HasSubstr("remove"))) << option;
+    }
     EXPECT_TRUE(program->running());
     program->kill(SIGTERM);
     EXPECT_EQ(program->wait(std::chrono::seconds(15)), 1);
     expect_nothing_left();
+}
+
+int exit_of(const std::string& shell) {
+    const int status = std::system(("PATH=" TANDEM_BIN_DIR ":$PATH; " + shell).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+// As of a log on a full disk. What a command was asked for is another thing than what it tells meanwhile.
+TEST(FullDisk, OfTheLogEndsNoRunAndOfTheResultIsSaid) {
+    Folder folder;
+    std::string run;
+    for (const std::string& word : tiny_run(folder.path(), {"sft.steps=2", "grpo.steps=1"}))
+        run += "'" + word + "' ";
+    EXPECT_EQ(exit_of(run + "2>/dev/full"), 0);
+    EXPECT_TRUE(fs::exists(folder / "tiny/summary.json"));
+    EXPECT_EQ(exit_of("tandem-train nothing.toml 2>/dev/full"), 2);
+    for (const char* command : {"tandem-train inspect mesh --world-size 4", "tandem-train explain mesh.dp",
+                                "tandem-train --help", "tandem-sync plan", "tandem-engine --help"}) {
+        const std::string said = folder / "said";
+        EXPECT_EQ(exit_of(command + (" >/dev/full 2>" + said)), 1) << command;
+        EXPECT_THAT(read_file(said), HasSubstr("standard output could not be written")) << command;
+    }
 }
 
 TEST(BadEngine, IsNamed) {

@@ -3,7 +3,9 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "common/wrap.h"
 #include "tests/multiproc/app/program.h"
 
 namespace tandem::test {
@@ -151,6 +153,15 @@ TEST(Inspect, RefusesBadInput) {
     expect_refused(
         {"redistribute", "--shape", "8", "--mesh", "4", "--from", "R", "--to", "R", "--dtype", "f8"},
         "known: float32");
+}
+
+TEST(Inspect, MemoryFitsATerminal) {
+    for (const Words& mesh : {Words{"mesh.dp=4", "mesh.tp=2"}, Words{"mesh.pp=2"}}) {
+        Words command{"memory", TANDEM_SOURCE_DIR "/examples/quickstart/quickstart.toml"};
+        for (const std::string& value : mesh) command.insert(command.end(), {"--set", value});
+        std::istringstream lines(answer(command));
+        for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), kTerminalColumns) << line;
+    }
 }
 
 // How long it takes: mesh_bench.

@@ -153,6 +153,19 @@ TEST(Schema, Overrides) {
     EXPECT_EQ(error_of([&] { s.read_override("mesh.dp="); }),
               "--set: mesh.dp: expects a whole number from 1 to 1024, got \"\"");
     EXPECT_EQ(error_of([&] { s.read_override("mesh.dp"); }), "--set: 'mesh.dp' is not of the form key=value");
+    s.read_override("run.name=caf\u00e9");
+    EXPECT_EQ(c.name, "caf\u00e9");
+    for (const char* name : {"run.name=caf\xe9", "run.name=\"caf\xe9\""})
+        EXPECT_EQ(error_of([&] { s.read_override(name); }),
+                  "--set: run.name: holds bytes that are not UTF-8");
+}
+
+TEST(Schema, ExplainsInLinesThatFitATerminal) {
+    std::string text;
+    Schema s;
+    s.text("run.text", text, "Twelve words " + std::string(95, 'x') + " and more.");
+    EXPECT_EQ(s.explain("run"), "run.text = \"\"\n    Twelve words\n    " + std::string(95, 'x') +
+                                    "\n    and more.\n    text\n");
 }
 
 TEST(Schema, ExplainsAndRefuses) {
@@ -165,6 +178,10 @@ TEST(Schema, ExplainsAndRefuses) {
                                testing::Not(testing::HasSubstr("run.name"))));
     EXPECT_EQ(error_of([&] { s.explain("mesh.pd"); }),
               "command line: unknown key 'mesh.pd'; did you mean 'mesh.dp'?");
+    EXPECT_EQ(s.explain("dp"), s.explain("mesh.dp"));  // as --set takes it
+    EXPECT_EQ(error_of([&] { s.explain("mash"); }),
+              "command line: unknown section 'mash'; did you mean 'mesh'?");
+    EXPECT_THAT(error_of([&] { s.explain("nothing"); }), testing::HasSubstr("unknown key 'nothing'"));
     const auto json = nlohmann::json::parse(s.explain_json());
     ASSERT_EQ(json.size(), s.keys().size());
     EXPECT_EQ(json[2]["key"], "mesh.dp");

@@ -15,6 +15,7 @@
 #include "engine_adapter/checkpoint_engine/messages.h"
 #include "engine_adapter/checkpoint_engine/socket_folder.h"
 #include "tests/support/error_of.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/engine_adapter/checkpoint_engine/worker.h"
 
 namespace tandem::engine::checkpoint_engine {
@@ -231,12 +232,15 @@ TEST_F(CheckpointEngine, WorkersOfAKilledSenderAreFreed) {
     Worker begins("ipc://" + (left / "0.sock").string(), Worker::of_version(true));
     Worker loads("ipc://" + (left / "1.sock").string(), [](const json&) { return std::nullopt; });
     const Sender living(options({kDevices[0]}));
-    free_waiting_workers("sglang+ipc://host:1", folder);
+    // As each push does, since a worker may take its time to connect.
+    ASSERT_TRUE(test::eventually([&] {
+        free_waiting_workers("sglang+ipc://host:1", folder);
+        return !fs::exists(left);
+    }));
     ASSERT_EQ(begins.join().size(), 2U);
     EXPECT_TRUE(Worker::is_failure(begins.join().back()));
     ASSERT_EQ(loads.join().size(), 1U);
     EXPECT_TRUE(Worker::is_failure(loads.join().back()));
-    EXPECT_FALSE(fs::exists(left));
     // Those who live keep theirs.
     EXPECT_TRUE(fs::is_socket(living.zmq_handles().begin()->second.substr(6)));
     returned = true;

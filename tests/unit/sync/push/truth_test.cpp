@@ -2,11 +2,14 @@
 // they have what was pushed.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "common/error.h"
 #include "engine_adapter/questions.h"
 #include "sync/push/change.h"
+#include "tests/support/error_of.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -178,6 +181,31 @@ TEST_F(Truth, AChangedAnswerIsEvidenceAndTheSameOneIsNone) {
     PushOptions options;
     EXPECT_THAT(push_table(options, {said}), HasSubstr("not proven   updated"));
     EXPECT_EQ(push_json(options, {said})["servers"][0]["known"], "not proven");
+}
+
+// vLLM 0.32 answers when the pause ends; 0.33 refuses until then.
+TEST_F(Truth, AQuestionWaitsForTheEndOfAPause) {
+    VllmStandIn::Options options = answering(model("a", 1));
+    options.refuses_paused = true;
+    VllmStandIn server(options);
+    const Ask ask = ask_for();
+    const auto said = ask(server.url(), {{1, 2, 3}}, Deadline::after(std::chrono::seconds(10)));
+    server.set_paused(true);
+    {
+        const std::jthread other_pusher([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            server.set_paused(false);
+        });
+        EXPECT_EQ(ask(server.url(), {{1, 2, 3}}, Deadline::after(std::chrono::seconds(10))).at(0).log_probs,
+                  said.at(0).log_probs);
+    }
+    server.set_paused(true);
+    EXPECT_THAT(test::error_of([&] {
+                    ask(server.url(), {{1, 2, 3}}, Deadline::after(std::chrono::milliseconds(300)));
+                }),
+                AllOf(HasSubstr("/v1/completions"), HasSubstr("HTTP 503: Generation is paused")));
+    EXPECT_EQ(push_directory_to(model("next", 2), server.url(), ask).known, Known::not_proven);
+    EXPECT_TRUE(server.paused()) << "it was somebody else's pause";
 }
 
 // A server that answers a little otherwise each time has not shown that its weights are others.

@@ -123,6 +123,37 @@ TEST(Checkpoint, WhatTheSourceHasBesideTheWeightsComesAlong) {
     EXPECT_FALSE(fs::exists(folder.file("out/unrelated.bin")));
 }
 
+TEST(Checkpoint, WhatTheSourceHadWhenTheRunBeganComesAlong) {
+    const TemporaryDirectory folder;
+    fs::create_directories(folder.file("source/additional_chat_templates"));
+    const std::string config = model::to_json(tiny_config());
+    folder.write("source/config.json", config);
+    folder.write("source/tokenizer.json", "tokens");
+    folder.write("source/additional_chat_templates/tools.jinja", "tools");
+    folder.write("source/generation_config.json", "{}");
+    SaveOptions options{.source = folder.file("source")};
+    const std::uint64_t bytes = copied_bytes(options);
+    options.files = std::make_shared<const CopiedFiles>(read_copied_files(options));
+    EXPECT_EQ(bytes, 13u);
+    EXPECT_EQ(copied_bytes(options), bytes);
+    const auto save = [&] {
+        on_mesh({2, 1}, 7, [&](Policy& policy, comm::Communicator& world) {
+            save_checkpoint(policy, world, folder.file("out"), options);
+        });
+        EXPECT_EQ(nlohmann::json::parse(folder.read("out/config.json")), nlohmann::json::parse(config));
+        EXPECT_EQ(folder.read("out/tokenizer.json"), "tokens");
+        EXPECT_EQ(folder.read("out/additional_chat_templates/tools.jinja"), "tools");
+        EXPECT_EQ(folder.read("out/generation_config.json"), "{}");
+        EXPECT_FALSE(fs::exists(folder.file("out/vocab.json")));
+    };
+    folder.write("source/config.json", "{}");
+    folder.write("source/tokenizer.json", "of another model");
+    folder.write("source/vocab.json", "{}");
+    save();
+    fs::remove_all(folder.file("source"));
+    save();
+}
+
 TEST(Checkpoint, AnEarlierOneIsReplacedAndLeftoversGo) {
     const TemporaryDirectory folder;
     fs::create_directories(folder.file("out"));
