@@ -18,7 +18,7 @@ done <<'RULES'
 std::j?thread\b(?!::)¦std::async\(¦pthread_create|common/thread\.(h¦cpp)|common/thread.h: Thread, start_call
 json::(parse¦accept)\(|common/json_text\.cpp¦trainer/data/json_lines\.cpp|common/json_text.h, which limits depth and values
 error_handler_t|common/json_text\.cpp|common/json_text.h: text_of_json
-std::ifstream(?!.*"/(proc¦sys)/)|common/(config_read¦store/file_store)\.cpp¦engine_adapter/main/tokenize\.cpp¦sync/(main/push_setup¦bench/shapes)\.cpp|common/text_file.h: read_text_file; a stream is for what a user names, which may be a pipe
+std::ifstream(?!.*"/(proc¦sys)/)|common/(config_read¦store/file_store)\.cpp¦common/user_file\.(h¦cpp)¦sync/main/push_setup\.cpp|common/text_file.h: read_text_file; what a user names may be a pipe: common/user_file.h
 (?<!\w)::connect\(¦asio::connect\(¦async_connect|common/(dial¦http/(client¦unix_socket)¦comm/gloo/address)\.cpp¦engine_adapter/channel/channel\.cpp|common/dial.h; the others connect Unix sockets, or a datagram socket to learn a route
 getaddrinfo\(¦gethostbyname¦\btcp::resolver\b|common/resolve\.cpp|common/resolve.h, which has a deadline
 RULES

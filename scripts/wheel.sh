@@ -12,6 +12,10 @@ case "${1:-}" in
     sed -n '2,7s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
+-*)
+    echo "scripts/wheel.sh: unknown option '$1'; known: DIR" >&2
+    exit 2
+    ;;
 esac
 out=${1:-build/wheel/dist}
 built=${TANDEM_WHEEL_BUILD:-}

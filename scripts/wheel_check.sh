@@ -5,7 +5,7 @@
 #   scripts/wheel_check.sh DIR [PYTHON]      DIR: where scripts/wheel.sh wrote; needs the network for numpy and tandem
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] && [ "${1#-}" = "$1" ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 new_environment() {

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # Two inference servers that run without weights are given those of one Hugging Face directory by one command.
 #   push.sh MODEL                       two tandem-engines
-#   VLLM=VENV push.sh MODEL             the second is a vLLM, of a virtual environment (its CPU build: see README.md)
+#   VLLM=VENV push.sh MODEL             the second is a vLLM, of a virtual environment (its CPU build: see README.md),
+#                                       at port VLLM_PORT (8000)
 # TANDEM_BIN: the folder of the programs; default build/release/bin, then build/cpu/bin, then build/cuda/bin.
 set -euo pipefail
+case "${1:-}" in
+"" | -*)
+    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
 here=$(cd "$(dirname "$0")/../.." && pwd)
-model=${1:?a Hugging Face directory}
+model=$1
 bin=${TANDEM_BIN:-$here/build/release/bin}
 for other in cpu cuda; do [[ -x $bin/tandem-engine ]] || bin=$here/build/$other/bin; done
 [[ -x $bin/tandem-engine ]] || { echo "no programs are built: run scripts/quickstart.sh, or set TANDEM_BIN" >&2; exit 2; }
@@ -32,6 +39,10 @@ serve_tandem() {  # name; sets url
 
 serve_vllm() {  # sets url
     local port=${VLLM_PORT:-8000}
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+        echo "port $port is in use: another server would get these weights; VLLM_PORT chooses one" >&2
+        exit 2
+    fi
     VLLM_SERVER_DEV_MODE=1 "$VLLM/bin/vllm" serve "$model" --load-format dummy --host 127.0.0.1 --port "$port" \
         --enforce-eager --max-model-len 512 ${VLLM_OPTIONS:-} >"$work/vllm.log" 2>&1 &
     servers+=($!)
