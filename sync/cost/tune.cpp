@@ -290,9 +290,9 @@ void Tuner::say(const char* what) const {
                 : "";
     const std::string cores =
         tuning_.cores == Cores::unknown ? "" : fmt::format("; cores {}", cores_name(tuning_.cores));
-    log_info("sync {} buckets of {}{}, by {}: predicted {:.1f} ms ({}{})", what,
-             size_text(options_.bucket_bytes), depth, tuning_.chosen_by, tuning_.prediction->total_ms, origin,
-             cores);
+    const std::string chosen_by = tuning_.chosen_by == "user" ? "as given" : "by the " + tuning_.chosen_by;
+    log_info("sync {} buckets of {}{}, {}: predicted {:.1f} ms ({}{})", what,
+             size_text(options_.bucket_bytes), depth, chosen_by, tuning_.prediction->total_ms, origin, cores);
 }
 
 }  // namespace tandem::sync

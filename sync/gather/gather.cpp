@@ -5,9 +5,9 @@
 //
 //   all ranks   fill 0 · exchange 0 · fill 1 · exchange 1 · fill 2 · exchange 2 · …
 //   rank 0                     load 0            load 1            load 2
-// Rank 0 enters exchange n only when the engines are done with bucket n + 1 - slots, so that the end of
+// Rank 0 enters exchange n only when the engines are done with bucket n + 1 - depth, so that the end of
 // exchange n also says that the slot of bucket n + 1 is free: one rendezvous for each bucket. The first
-// slots - 1 buckets are filled before the engines are paused.
+// depth - 1 buckets are filled before the engines are paused.
 #include <algorithm>
 #include <chrono>
 
@@ -35,15 +35,15 @@ class Gather final : public SyncStrategy {
         : context_(context),
           buckets_(make_staged(context.plan, {context.options.bucket_bytes,
                                               staged_piece_bytes(context.options.bucket_bytes)})),
-          held_(std::min(std::max<std::size_t>(buckets_.buckets(), 1),
-                         static_cast<std::size_t>(context.options.depth))),
-          staging_(Staging::share(context.world, context.device, static_cast<int>(held_),
+          slots_(std::min(std::max<std::size_t>(buckets_.buckets(), 1),
+                          static_cast<std::size_t>(context.options.depth))),
+          staging_(Staging::share(context.world, context.device, static_cast<int>(slots_),
                                   slot_bytes(buckets_.bucket_bytes, context.options.bucket_bytes),
                                   "staging")),
           reader_(context, buckets_),
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
-          slots_(static_cast<std::size_t>(context.options.depth)),
+          depth_(static_cast<std::size_t>(context.options.depth)),
           cores_(context.device.type == DeviceType::cpu ? cores_of_ranks(context.world)
                                                         : std::vector<int>{}) {
         PushStatus status;
@@ -63,7 +63,7 @@ class Gather final : public SyncStrategy {
     }
 
     void prepare(PushStatus& status, Deadline deadline) override {
-        prepared_ = std::min(slots_ - 1, buckets_.buckets());
+        prepared_ = std::min(depth_ - 1, buckets_.buckets());
         past_cache_ = context_.options.past_cache.value_or(!fits_cache());
         try {
             reader_.locate();
@@ -96,7 +96,7 @@ class Gather final : public SyncStrategy {
             const auto filling = Clock::now();
             const std::size_t filled = fill(b, status, deadline);
             times.gather += ms_since(filling);
-            wait(b + 1 - slots_);
+            wait(b + 1 - depth_);
             fail_when_late(context_.engines, status, deadline, ms_since(start), times.gather);
             const auto meeting = Clock::now();
             exchange(b, filled, status);
@@ -106,7 +106,7 @@ class Gather final : public SyncStrategy {
         }
         if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
-        for (std::size_t b = last - std::min(last, slots_ - 1); b < last; ++b) wait(b);
+        for (std::size_t b = last - std::min(last, depth_ - 1); b < last; ++b) wait(b);
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
@@ -116,7 +116,7 @@ class Gather final : public SyncStrategy {
         report.bytes = report.bytes_moved = buckets_.bytes;
         report.buckets = static_cast<int>(buckets_.buckets());
         report.bucket_bytes = slot(0).bytes;
-        report.depth = static_cast<int>(slots_);
+        report.depth = static_cast<int>(depth_);
         report.staging_bytes = staging_.memory().bytes;
     }
 
@@ -131,8 +131,8 @@ class Gather final : public SyncStrategy {
         return static_cast<std::size_t>(after - buckets_.first.begin() - 1) / buckets_.ranks;
     }
     Span slot(std::size_t bucket) const {
-        const std::size_t bytes = staging_.memory().bytes / held_;
-        return staging_.memory().subspan(bucket % held_ * bytes, bytes);
+        const std::size_t bytes = staging_.memory().bytes / slots_;
+        return staging_.memory().subspan(bucket % slots_ * bytes, bytes);
     }
 
     // The end of bucket b on every rank, `filled` of whose pieces are this one's.
@@ -193,12 +193,12 @@ class Gather final : public SyncStrategy {
 
     SyncContext context_;
     BucketPlan buckets_;
-    std::size_t held_;  // slots that there are: no more than buckets
+    std::size_t slots_;  // of staging: depth, and no more than buckets
     Staging staging_;
     ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
-    std::size_t slots_;        // as many as were asked for: how far the ranks may be ahead
+    std::size_t depth_;        // as asked for: the ranks may be depth - 1 buckets ahead of the engines
     std::vector<int> cores_;   // [rank], or none
     bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;
