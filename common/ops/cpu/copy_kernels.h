@@ -85,7 +85,7 @@ struct CopyKernelSet {
 };
 
 // For this machine: the widest instruction set, and the way of prefetching that copy_prefetch.h finds
-// fastest for such rows. The first call for either may measure it (some 20 ms).
+// fastest for such rows. The first call for either may measure it.
 const CopyKernels& copy_kernels(RowsLie rows = RowsLie::end_to_end);
 
 extern const CopyKernelSet kCopyBaseline;

@@ -1,22 +1,19 @@
-// `tandem-sync bench` as a user runs it: what it tells in each mode, what it refuses, what it writes, and
-// what is left when a part of it is killed.
+// What `tandem-sync bench` tells in each mode, what it refuses and what it writes.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
-#include <signal.h>
 
-#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "common/ops/batched_copy.h"
 #include "common/tensor/dtype.h"
 #include "sync/bench/shapes.h"
 #include "sync/plan/engine_layout.h"
-#include "tests/multiproc/app/program.h"
+#include "tests/multiproc/bench_program/bench_program.h"
 
 namespace tandem::test {
 namespace {
@@ -24,30 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using Words = std::vector<std::string>;
-
-Words bench(const std::string& mode, const Words& more = {}, const std::string& shapes = "tiny") {
-    Words command{"tandem-sync", "bench", "--shapes", shapes, "--mode", mode};
-    command.insert(command.end(), more.begin(), more.end());
-    return command;
-}
-
-// Measured costs are kept in a folder of the test's, not in the user's.
-class BenchProgram : public testing::Test {
-  protected:
-    Words environment() const { return {"TANDEM_CACHE_DIR=" + cache_.path(), "TANDEM_EMULATED_GPUS=3"}; }
-    json run(const std::string& mode, Words more, const std::string& shapes = "tiny") const {
-        more.insert(more.end(), {"--json", "--iterations", "4"});
-        Program program(bench(mode, more, shapes), environment());
-        EXPECT_EQ(program.wait(), 0) << program.err();
-        const json result = json::parse(program.out(), nullptr, false);
-        EXPECT_TRUE(result.is_object()) << program.out();
-        EXPECT_EQ(result.value("verified", false), true) << mode;
-        return result;
-    }
-    Folder cache_;
-};
 
 TEST_F(BenchProgram, TellsEveryFieldInEveryMode) {
     for (const char* mode : {"gather", "direct", "alias", "delta"}) {
@@ -315,6 +288,11 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         {{"--html", folder / "nowhere/page.html"}, "--html"},
         {{"--trace", folder / "nowhere/trace.json"}, "--trace"},
         {{"--trace", folder.path()}, "--trace"},
+        {{"--trace", "/proc/trace.json"}, "--trace: /proc/trace.json cannot be written"},
+        {{"--shapes", folder.path()}, "is a folder, not a file"},
+        {{"--transport", "tcp", "--data-listen", "127.0.0.1:77777"}, "--data-listen: \"127.0.0.1:77777\""},
+        {{"--shapes", "tiny", "--transport", "tcp", "--data-listen", "host.invalid:0"}, "host.invalid"},
+        {{"--engine", "127.0.0.1:1"}, "'127.0.0.1:1' names no engine"},
         {{"--frobnicate"}, "--frobnicate"},
     };
     for (const auto& [options, message] : table) {
@@ -325,79 +303,6 @@ TEST_F(BenchProgram, RefusesNonsenseByOption) {
         EXPECT_THAT(program.err() + program.out(), HasSubstr(message));
     }
     EXPECT_TRUE(folder.empty());
-}
-
-// A bench that would run for minutes: two ranks, two engine-side processes.
-class LongBench : public BenchProgram {
-  protected:
-    LongBench()
-        : program_(bench("gather", {"--engine-tp", "2", "--iterations", "100000", "--trace",
-                                    folder_ / "trace.json", "--html", folder_ / "page.html"}),
-                   environment()) {
-        EXPECT_TRUE(eventually([this] { return find_children() && sockets() > 0; })) << program_.err();
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // syncs are under way
-    }
-
-    bool find_children() {
-        ranks_.clear();
-        engines_.clear();
-        for (const auto& task : fs::directory_iterator(fmt::format("/proc/{}/task", program_.pid()))) {
-            std::istringstream pids(read_file(task.path() / "children"));
-            for (pid_t child; pids >> child;) {
-                const std::string line = read_file(fmt::format("/proc/{}/cmdline", child));
-                if (line.find("bench-rank") != std::string::npos) ranks_.push_back(child);
-                if (line.find("bench-engine") != std::string::npos) engines_.push_back(child);
-            }
-        }
-        return ranks_.size() == 2 && engines_.size() == 2;
-    }
-    // Of the engine-side processes.
-    int sockets() const {
-        int found = 0;
-        std::ifstream file("/proc/net/unix");
-        for (std::string line; std::getline(file, line);) {
-            for (const pid_t pid : engines_)
-                found += line.find(fmt::format("@tandem-{}-", pid)) != std::string::npos ? 1 : 0;
-        }
-        return found;
-    }
-    void expect_nothing_left() {
-        EXPECT_TRUE(eventually([this] {
-            const auto ended = [](pid_t pid) { return !alive(pid); };
-            return std::all_of(ranks_.begin(), ranks_.end(), ended) &&
-                   std::all_of(engines_.begin(), engines_.end(), ended);
-        }));
-        // A process counts as ended with its first thread; its files go with the last.
-        EXPECT_TRUE(eventually([this] { return sockets() == 0; })) << sockets();
-        EXPECT_TRUE(folder_.empty());
-    }
-
-    Folder folder_;
-    Program program_;
-    std::vector<pid_t> ranks_;
-    std::vector<pid_t> engines_;
-};
-
-TEST_F(LongBench, KilledLeavesNoProcessAndNoFile) {
-    program_.kill(SIGKILL);
-    EXPECT_EQ(program_.wait(), -SIGKILL);
-    expect_nothing_left();
-}
-
-TEST_F(LongBench, EndsWhenARankIsKilled) {
-    ::kill(ranks_[1], SIGKILL);
-    EXPECT_EQ(program_.wait(std::chrono::seconds(15)), 1);
-    EXPECT_THAT(program_.err(), HasSubstr("was killed by signal 9"));
-    EXPECT_THAT(program_.out(), IsEmpty());
-    expect_nothing_left();
-}
-
-TEST_F(LongBench, EndsWhenAnEngineSideIsKilled) {
-    ::kill(engines_[1], SIGKILL);
-    EXPECT_EQ(program_.wait(std::chrono::seconds(15)), 1);
-    EXPECT_THAT(program_.err(), HasSubstr("engine"));
-    EXPECT_THAT(program_.out(), IsEmpty());
-    expect_nothing_left();
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void prefetch_rows(const Tensor& tensor, std::int64_t offset, std::int64_t strid
     }
 }
 
-// Prefetches as many from `then` on.
+// Reads these lines, and prefetches as many from `then` on.
 void read_lines(const std::byte* from, std::int64_t bytes, const std::byte* then) {
     constexpr std::int64_t kLine = 64;
     for (std::int64_t at = 0; at < bytes; at += kLine) {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
 #include "common/ops/cuda/instructions.cuh"
+#include "tests/support/error_of.h"
 #include "tests/support/kernel_mutations.h"
 #include "tests/support/kernels_on_host_counts.h"
 
@@ -21,12 +21,7 @@ using ::testing::IsEmpty;
 
 template <typename Kernel>
 std::string told(const Kernel& kernel, int threads = 32, std::size_t shared_bytes = 0) {
-    try {
-        fibers::run_blocks(1, threads, shared_bytes, kernel);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return {};
+    return test::error_of([&] { fibers::run_blocks(1, threads, shared_bytes, kernel); });
 }
 
 std::string here(int line) {

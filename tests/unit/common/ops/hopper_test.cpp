@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/kernel_mutations.h"
 #include "tests/support/kernels_on_host_counts.h"
 #include "tests/support/kernels_on_host_rules.h"
@@ -25,12 +26,7 @@ constexpr int kWarps = 4, kBlock = 32 * kWarps;
 
 template <typename Kernel>
 std::string said(const Kernel& kernel, std::size_t shared_bytes = 0) {
-    try {
-        fibers::run_blocks(2, kBlock, shared_bytes, kernel);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return {};
+    return test::error_of([&] { fibers::run_blocks(2, kBlock, shared_bytes, kernel); });
 }
 
 // --- named barriers ---

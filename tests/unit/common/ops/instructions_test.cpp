@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include "common/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/kernels_on_host_counts.h"
 
 namespace tandem::ops::on_host {
@@ -22,12 +22,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <typename Kernel>
 std::string told(const Kernel& kernel, int threads = 32, std::size_t shared_bytes = 0) {
-    try {
-        fibers::run_blocks(1, threads, shared_bytes, kernel);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return {};
+    return test::error_of([&] { fibers::run_blocks(1, threads, shared_bytes, kernel); });
 }
 
 // --- matrices out of shared memory ---

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/guarded_memory.h"
 #include "tests/support/kernel_races.h"
 #include "tests/support/kernels_on_host.h"
@@ -24,12 +24,7 @@ constexpr unsigned kAll = 0xffffffffu;
 
 template <typename Kernel>
 std::string found(const Kernel& kernel, int blocks = 1, std::size_t shared_bytes = 0) {
-    try {
-        fibers::run_blocks(blocks, kThreads, shared_bytes, kernel);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return {};
+    return test::error_of([&] { fibers::run_blocks(blocks, kThreads, shared_bytes, kernel); });
 }
 
 // Every thread writes its place in shared memory and reads that of the thread `step` further.

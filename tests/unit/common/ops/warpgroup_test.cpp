@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/ops/shared/bits.h"
+#include "tests/support/error_of.h"
 #include "tests/support/kernel_mutations.h"
 #include "tests/support/kernels_on_host_counts.h"
 
@@ -23,12 +24,7 @@ using ::testing::IsEmpty;
 constexpr int kGroup = 128, kRowsOfA = 64, kTerms = 64;
 
 std::string told_of(const std::function<void()>& kernel, std::size_t shared_bytes) {
-    try {
-        fibers::run_blocks(1, kGroup, shared_bytes, kernel);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return {};
+    return test::error_of([&] { fibers::run_blocks(1, kGroup, shared_bytes, kernel); });
 }
 
 // Small whole numbers, so that all sums are exact.

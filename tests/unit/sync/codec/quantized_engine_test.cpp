@@ -5,6 +5,7 @@
 #include "sync/bench/quantized_engine.h"
 #include "sync/bench/shapes.h"
 #include "tests/unit/sync/codec/quantized_oracle.h"
+#include "tests/unit/sync/session/engine_ranks.h"
 
 namespace tandem::sync {
 namespace {
@@ -121,35 +122,27 @@ void expect_dequantized(const TestTarget& target, const std::vector<TensorInfo>&
 
 TEST(QuantizedEngine, FusedSlicedAndStackedTensorsHoldWhatTheTrainerHolds) {
     const std::vector<model::ParameterSpec> model = block_moe();
-    std::vector<TensorInfo> tensors;
-    for (const model::ParameterSpec& tensor : model)
-        tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
+    const std::vector<TensorInfo> tensors = tensors_of(model, DType::bfloat16);
     for (const DType dtype : {DType::float8_e4m3fn, DType::int8}) {
         for (const EngineParallel& parallel : {EngineParallel{2, 1, true}, EngineParallel{1, 2, true},
                                                EngineParallel{2, 2, true}, EngineParallel{2, 1, false}}) {
-            std::vector<std::unique_ptr<TestTarget>> targets;
-            std::vector<TestTarget*> pointers;
-            std::size_t bytes = 0;
-            for (const auto& held : engine_layout(model, parallel, DType::bfloat16)) {
-                const std::vector<TensorInfo> quantized = quantize_linear(held, model, dtype);
-                for (const TensorInfo& tensor : quantized) bytes += engine::tensor_bytes(tensor);
-                targets.push_back(std::make_unique<TestTarget>(quantized));
-                pointers.push_back(targets.back().get());
-            }
+            EngineLayout layout = engine_layout(model, parallel, DType::bfloat16);
+            for (std::vector<TensorInfo>& held : layout) held = quantize_linear(held, model, dtype);
+            const EngineRanks engine(layout);
             for (const Mode mode : {Mode::gather, Mode::direct, Mode::alias}) {
                 SCOPED_TRACE(fmt::format("{} {} tp {} ep {}", dtype_name(dtype), mode_name(mode), parallel.tp,
                                          parallel.ep));
-                with_engines({{2, 2}, {Shard(0), Replicate()}}, pointers, tensors, DType::bfloat16,
+                with_engines({{2, 2}, {Shard(0), Replicate()}}, engine.pointers, tensors, DType::bfloat16,
                              options_for(mode, 64 << 10),
                              [&](comm::Communicator& world, Session& session, TestSource& source) {
                                  const int step = static_cast<int>(mode) + 1;
                                  source.set_step(step);
                                  scale_blocks(source);
-                                 EXPECT_EQ(session.push(step).bytes, bytes);
+                                 EXPECT_EQ(session.push(step).bytes, engine.bytes);
                                  const WeightsMatch match = session.weights_match();
                                  EXPECT_TRUE(match.match) << match.first_mismatch;
                                  if (world.rank() != 0) return;
-                                 for (const TestTarget* target : pointers)
+                                 for (const TestTarget* target : engine.pointers)
                                      expect_dequantized(*target, tensors, step);
                              });
                 if (HasFailure()) return;

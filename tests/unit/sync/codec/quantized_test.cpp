@@ -202,11 +202,6 @@ TEST(Quantized, AFlippedBitIsNoticedInValuesAndScales) {
 }
 
 TEST(Quantized, ASteadySyncAllocatesNothing) {
-    const auto allocations = [] {
-        std::uint64_t sum = 0;
-        for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
-        return sum;
-    };
     for (const Mode mode : {Mode::gather, Mode::direct, Mode::alias}) {
         TestTarget target(engine_tensors(DType::float8_e4m3fn));
         with_engines(kLayouts[4], {&target}, model(), DType::float32, options_for(mode, 2048),

@@ -12,21 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(InPlace, DirectWantsShardsThatAnEngineCanMap) {
-    TestTarget target({{"w", {64, 8}, DType::float32, {}}});
-    engine::Receiver receiver(target);
-    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
-        const DeviceMesh mesh = make_mesh(world, {2});
-        TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32);
-        if (world->rank() == 1) source.move_to(0, Tensor::zeros({32, 8}, DType::float32, "elsewhere"));
-        std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
-        try {
-            const Session session(world, source, std::move(engine), options_for(Mode::direct));
-            ADD_FAILURE() << "private memory was taken";
-        } catch (const SyncError& error) {
-            EXPECT_THAT(error.what(), HasSubstr("tensor 'w' of rank 1 does not lie in memory"));
-        }
-    });
+    expect_private_shard_refused(Device{}, HasSubstr("tensor 'w' of rank 1 does not lie in memory"));
 }
 
 TEST(InPlace, DirectFollowsShardsThatMove) {
@@ -63,10 +49,7 @@ TEST(InPlace, AliasLetsTheTrainerWriteOnlyWhatNoEngineReads) {
                  [&](comm::Communicator& world, Session& session, TestSource& source) {
                      std::byte* previous = nullptr;
                      for (int step = 1; step <= 4; ++step) {
-                         for (std::size_t t = 0; t < source.tensors().size(); ++t) {
-                             const Tensor place = session.writable(t);
-                             if (place.defined()) source.move_to(t, place);
-                         }
+                         move_to_writable(session, source);
                          std::byte* mine = session.writable(0).raw();
                          ASSERT_NE(mine, nullptr);
                          EXPECT_NE(mine, previous);

@@ -2,9 +2,8 @@
 // engine lacks, nothing allocated once it runs. in_place_test.cpp: those about memory that is read where it lies.
 #include <gmock/gmock.h>
 
-#include "common/device/memory.h"
 #include "sync/bench/shapes.h"
-#include "sync/plan/engine_layout.h"
+#include "tests/unit/sync/session/engine_ranks.h"
 #include "tests/unit/sync/session/forwarding_engine.h"
 #include "tests/unit/sync/session/session_rig.h"
 
@@ -14,29 +13,6 @@ namespace {
 using testing::HasSubstr;
 
 const std::vector<Mode> kModes{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
-
-std::uint64_t allocations() {
-    std::uint64_t sum = 0;
-    for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
-    return sum;
-}
-
-// A small model and the ranks of an engine for it.
-struct EngineRanks {
-    EngineRanks(const std::vector<model::ParameterSpec>& model, const EngineParallel& parallel, DType dtype) {
-        for (const model::ParameterSpec& tensor : model)
-            tensors.push_back({tensor.name, tensor.shape, dtype, {}});
-        for (const auto& held : engine_layout(model, parallel, dtype)) {
-            for (const TensorInfo& tensor : held) bytes += engine::tensor_bytes(tensor);
-            targets.push_back(std::make_unique<TestTarget>(held));
-            pointers.push_back(targets.back().get());
-        }
-    }
-    std::vector<TensorInfo> tensors;
-    std::vector<std::unique_ptr<TestTarget>> targets;
-    std::vector<TestTarget*> pointers;
-    std::size_t bytes = 0;
-};
 
 std::vector<model::ParameterSpec> small_moe() {
     return read_model_shapes(R"({"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48,
@@ -57,8 +33,9 @@ TEST(Modes, EveryEngineRankGetsItsSlicesAndNotAByteMore) {
                                          Layout{{2, 2}, {Shard(1), Shard(0)}}}) {
                 SCOPED_TRACE(fmt::format("tp {} ep {} {} {}", parallel.tp, parallel.ep, mode_name(mode),
                                          tandem::to_string(layout.placements)));
-                EngineRanks engine(model, parallel, DType::bfloat16);
-                with_engines(layout, engine.pointers, engine.tensors, DType::float32, options_for(mode),
+                EngineRanks engine(engine_layout(model, parallel, DType::bfloat16));
+                with_engines(layout, engine.pointers, tensors_of(model, DType::bfloat16), DType::float32,
+                             options_for(mode),
                              [&](comm::Communicator& world, Session& session, TestSource& source) {
                                  for (int step = 1; step <= 2; ++step) {
                                      source.set_step(step);
@@ -148,10 +125,10 @@ TEST(Modes, RanksHoldTheirRowsOfAPaddedVocabulary) {
     for (const int tp : {2, 8}) {
         for (const Mode mode : kModes) {
             SCOPED_TRACE(fmt::format("tp {} {}", tp, mode_name(mode)));
-            EngineRanks engine(model, {tp, 1, true}, DType::float32);
+            EngineRanks engine(engine_layout(model, {tp, 1, true}, DType::float32));
             with_engines(
-                {{3}, {Shard(0)}}, engine.pointers, engine.tensors, DType::float32, options_for(mode),
-                [&](comm::Communicator& world, Session& session, TestSource& source) {
+                {{3}, {Shard(0)}}, engine.pointers, tensors_of(model, DType::float32), DType::float32,
+                options_for(mode), [&](comm::Communicator& world, Session& session, TestSource& source) {
                     for (int step = 1; step <= 2; ++step) {
                         source.set_step(step);
                         session.push(step);
@@ -297,11 +274,13 @@ class CommitRefuser final : public ForwardingEngine {
 TEST(Modes, AnEngineRankThatCommittedAloneDoesNotServe) {
     for (const Mode mode : kModes) {
         SCOPED_TRACE(mode_name(mode));
-        EngineRanks engine(model_tensors("tiny"), {2, 1, true}, DType::bfloat16);
+        const std::vector<model::ParameterSpec> model = model_tensors("tiny");
+        EngineRanks engine(engine_layout(model, {2, 1, true}, DType::bfloat16));
         bool refuse[2] = {false, false};
         std::size_t made = 0;
         with_engines(
-            {{2}, {Shard(0)}}, engine.pointers, engine.tensors, DType::float32, options_for(mode),
+            {{2}, {Shard(0)}}, engine.pointers, tensors_of(model, DType::bfloat16), DType::float32,
+            options_for(mode),
             [&](comm::Communicator& world, Session& session, TestSource& source) {
                 source.set_step(1);
                 session.push(1);

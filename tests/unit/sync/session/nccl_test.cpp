@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "sync/bench/shapes.h"
-#include "sync/plan/engine_layout.h"
 #include "tests/emulated_gpu/emulated.h"
+#include "tests/unit/sync/session/engine_ranks.h"
 #include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
@@ -61,11 +61,9 @@ TEST(SyncOverNccl, WholeTensorsToEveryEngineRank) {
 
 TEST(SyncOverNccl, ToEachItsSlice) {
     const std::vector<model::ParameterSpec> model = model_tensors("tiny");
-    std::vector<TensorInfo> tensors;
-    for (const model::ParameterSpec& tensor : model)
-        tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
     with_session_over_nccl(
-        engine_layout(model, {2, 1, true}, DType::bfloat16), tensors, options_for(Mode::gather),
+        engine_layout(model, {2, 1, true}, DType::bfloat16), tensors_of(model, DType::bfloat16),
+        options_for(Mode::gather),
         [](comm::Communicator&, Session& session, TestSource& source, const std::vector<TestTarget*>&) {
             for (int step = 1; step <= 2; ++step) {
                 source.set_step(step);

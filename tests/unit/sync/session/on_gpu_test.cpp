@@ -4,9 +4,8 @@
 
 #include "common/device/memory.h"
 #include "sync/bench/shapes.h"
-#include "sync/plan/engine_layout.h"
 #include "tests/emulated_gpu/emulated.h"
-#include "tests/unit/sync/session/forwarding_engine.h"
+#include "tests/unit/sync/session/engine_ranks.h"
 #include "tests/unit/sync/session/session_rig.h"
 
 namespace tandem::sync {
@@ -93,18 +92,11 @@ TEST(SyncOnGpu, ARankMayHoldNothing) {
 
 TEST(SyncOnGpu, EngineRanksGetTheirSlices) {
     const std::vector<model::ParameterSpec> model = model_tensors("tiny");
-    std::vector<TensorInfo> tensors;
-    for (const model::ParameterSpec& tensor : model)
-        tensors.push_back({tensor.name, tensor.shape, DType::bfloat16, {}});
     for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));
-        std::vector<std::unique_ptr<TestTarget>> targets;
-        std::vector<TestTarget*> pointers;
-        for (const auto& held : engine_layout(model, {2, 1, true}, DType::bfloat16)) {
-            targets.push_back(std::make_unique<TestTarget>(held, true, kOnGpuDevice));
-            pointers.push_back(targets.back().get());
-        }
-        with_engines(on_gpu({2}, {Shard(0)}), pointers, tensors, DType::float32, options_for(mode),
+        const EngineRanks engine(engine_layout(model, {2, 1, true}, DType::bfloat16), kOnGpuDevice);
+        with_engines(on_gpu({2}, {Shard(0)}), engine.pointers, tensors_of(model, DType::bfloat16),
+                     DType::float32, options_for(mode),
                      [&](comm::Communicator&, Session& session, TestSource& source) {
                          source.set_step(1);
                          session.push(1);
@@ -170,10 +162,7 @@ TEST(SyncOnGpu, AliasTakesWhatTheTrainerWritesStraightThere) {
     with_session(on_gpu({2}, {Shard(0)}), target, DType::float32, options_for(Mode::alias),
                  [&](comm::Communicator& world, Session& session, TestSource& source) {
                      for (int step = 1; step <= 3; ++step) {
-                         for (std::size_t t = 0; t < source.tensors().size(); ++t) {
-                             const Tensor place = session.writable(t);
-                             if (place.defined()) source.move_to(t, place);
-                         }
+                         move_to_writable(session, source);
                          source.set_step(step);
                          session.push(step);
                          world.barrier();
@@ -184,11 +173,6 @@ TEST(SyncOnGpu, AliasTakesWhatTheTrainerWritesStraightThere) {
 }
 
 TEST(SyncOnGpu, ASteadySyncAllocatesNothing) {
-    const auto allocations = [] {
-        std::uint64_t sum = 0;
-        for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
-        return sum;
-    };
     for (const Mode mode : kModesOnGpu) {
         SCOPED_TRACE(mode_name(mode));
         TestTarget target(test_tensors(DType::bfloat16), true, kOnGpuDevice);
@@ -228,25 +212,8 @@ TEST(SyncOnGpu, SaysWhatCannotBeBroughtOver) {
 }
 
 TEST(SyncOnGpu, DirectWantsShardsThatCanBeExported) {
-    TestTarget target({{"w", {64, 8}, DType::float32, {}}}, true, kOnGpuDevice);
-    engine::Receiver receiver(target);
-    comm::run_threads(2, [&](std::shared_ptr<comm::Communicator> world) {
-        const DeviceMesh mesh = make_mesh(world, {2});
-        const Stream stream = Stream::make_compute(kOnGpuDevice);
-        TestSource source({{"w", {64, 8}, DType::float32, {}}}, mesh, {{Shard(0)}}, DType::float32,
-                          element_value, kOnGpuDevice);
-        if (world->rank() == 1)
-            source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(kOnGpuDevice)));
-        std::unique_ptr<engine::Engine> engine;
-        if (world->rank() == 0) engine = engine::connect(receiver.address(), soon());
-        try {
-            const Session session(world, source, std::move(engine), options_for(Mode::direct));
-            ADD_FAILURE() << "memory of a pool was taken";
-        } catch (const SyncError& error) {
-            EXPECT_THAT(error.what(), HasSubstr("tensor 'w' of rank 1"));
-            EXPECT_THAT(error.what(), HasSubstr("cannot be shared"));
-        }
-    });
+    expect_private_shard_refused(
+        kOnGpuDevice, testing::AllOf(HasSubstr("tensor 'w' of rank 1"), HasSubstr("cannot be shared")));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // A session with its ranks as threads and the receivers in the same process, for tests.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "common/comm/launch.h"
+#include "common/device/memory.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/session/modes.h"
@@ -108,6 +111,43 @@ inline void with_session(const Layout& layout, TestTarget& target, DType source_
     std::vector<TensorInfo> tensors;
     for (const auto& weight : target.weights()) tensors.push_back(weight.info);
     with_engines(layout, {&target}, tensors, source_dtype, options, body, wrap);
+}
+
+// Puts the trainer's tensors where mode alias lets it write the next version.
+inline void move_to_writable(Session& session, TestSource& source) {
+    for (std::size_t t = 0; t < source.tensors().size(); ++t) {
+        const Tensor place = session.writable(t);
+        if (place.defined()) source.move_to(t, place);
+    }
+}
+
+// Mode direct is refused on every rank, with these words, where rank 1's shard of "w" lies in its own memory.
+inline void expect_private_shard_refused(Device device, const testing::Matcher<std::string>& words) {
+    const std::vector<TensorInfo> tensors{{"w", {64, 8}, DType::float32, {}}};
+    TestTarget target(tensors, true, device);
+    const Receivers receivers = make_receivers({&target});
+    comm::run_threads(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+        const Stream stream = Stream::make_compute(device);
+        TestSource source(tensors, make_mesh(world, {2}), {{Shard(0)}}, DType::float32, element_value,
+                          device);
+        if (world->rank() == 1)
+            source.move_to(0, Tensor::empty({32, 8}, DType::float32, "elsewhere", device_pool(device)));
+        Engines engines;
+        if (world->rank() == 0) engines.push_back(engine::connect(receivers[0]->address(), soon()));
+        try {
+            const Session session(world, source, std::move(engines), options_for(Mode::direct));
+            ADD_FAILURE() << "private memory was taken";
+        } catch (const SyncError& error) {
+            EXPECT_THAT(std::string(error.what()), words);
+        }
+    });
+}
+
+// Of this process, so far.
+inline std::uint64_t allocations() {
+    std::uint64_t sum = 0;
+    for (const auto& [tag, stats] : all_memory_stats()) sum += stats.allocations;
+    return sum;
 }
 
 inline std::string phase_of_failure(Session& session, std::int64_t version) {
