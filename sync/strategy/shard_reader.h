@@ -22,7 +22,7 @@ class ShardReader {
     // regions that engines read. Empty on the CPU; an event that cannot be shared is none (run() waits too).
     std::vector<engine::RegionEvent> share_event(comm::Communicator& world);
     // Before each push: finds the source's shards again, which may have moved, for all that reads them. Throws
-    // InvalidArgument when a tensor has changed its dtype or size.
+    // BadInput when a tensor has changed its dtype, size or device.
     void locate();
     struct Order {
         std::size_t index = 0;    // of a piece of the plan, which must be this rank's
