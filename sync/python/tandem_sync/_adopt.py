@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ._errors import InvalidError
+from ._fsdp import fsdp_params, named_parameters
 
 _new_capsule = c.pythonapi.PyCapsule_New
 _new_capsule.restype = c.py_object
@@ -41,20 +42,6 @@ def new_block(torch: Any, like: Any, shape: tuple[int, ...], new_region: NewRegi
     return flat[: count * like.element_size()].view(like.dtype).view(shape)
 
 
-def fsdp_params(model: Any) -> Iterator[Any]:
-    """FSDP2's own records of sharded parameters: it gathers from a padded view of the shard."""
-    for module in model.modules():
-        get = getattr(module, "_get_fsdp_state", None)
-        if get is None:
-            continue
-        state = get()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # torch 2.6
-            groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
-        for group in groups:
-            yield from group.fsdp_params
-
-
 class Adopted:
     """The parameters of a model and their blocks."""
 
@@ -65,7 +52,7 @@ class Adopted:
         self._new_region = new_region
         self._blocks: dict[int, Any] = {}  # by id of the parameter
         self._parameters: dict[int, Any] = {}
-        for name, parameter in model.named_parameters():
+        for name, parameter in named_parameters(model):
             if self._local(parameter).device.type != "cpu":
                 raise InvalidError(f"parameter '{name}' is on {self._local(parameter).device}: only the CPU's memory is "
                                    "adopted; a GPU's is opened where it is", 1)
@@ -78,9 +65,9 @@ class Adopted:
 
     def settle(self) -> None:
         """Moves whatever does not lie in its block: at first everything, later what was loaded or converted."""
-        padded = {id(one.sharded_param): one for one in fsdp_params(self._model)}
+        padded = {id(one.sharded_param): one for one in fsdp_params(self._model.modules())}
         with self._torch.no_grad():
-            for parameter in self._model.parameters():
+            for _, parameter in named_parameters(self._model):
                 self._settle(parameter, padded.get(id(parameter)))
 
     def move(self) -> None:

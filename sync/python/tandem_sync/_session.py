@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 from ._adopt import Adopted, new_block
 from ._config import config_text
 from ._errors import Error, InvalidError
+from ._fsdp import named_parameters, require_no_copies
 from ._group import Group
 from ._library import Mesh_, Options_, Placement_, Report_, Tensor_, call
 from ._names import hf
@@ -111,12 +112,12 @@ class Session:
         call("td_session_close", handle)
 
     def publish(self, weights: Any, names: Names = hf, config: Any = None) -> None:
-        """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once),
-        or an iterable of (name, tensor), where a tensor is one of torch's, a DTensor, an array of numpy's or a tandem_sync.Shard.
-        `names` turns names into Hugging Face's: a function, whose None leaves a tensor out, or a mapping.
-        `config` is the model's config.json: a mapping, a configuration of transformers', a path; a model of transformers'
-        brings its own. An engine that says that it computes something else is refused, naming key and both values; see
-        `compared`.
+        """Says what is pushed: once, on every rank. `weights` is a torch module, whose parameters are meant (tied ones once;
+        FSDP2's sharded ones, also while gathered copies stand in their place), or an iterable of (name, tensor), where a tensor
+        is one of torch's, a DTensor, an array of numpy's or a tandem_sync.Shard. `names` turns names into Hugging Face's: a
+        function, whose None leaves a tensor out, or a mapping. `config` is the model's config.json: a mapping, a configuration
+        of transformers', a path; a model of transformers' brings its own. An engine that says that it computes something else
+        is refused, naming key and both values; see `compared`.
 
         >>> import numpy
         >>> sync = tandem_sync.Session(engines=[ENGINE])
@@ -134,12 +135,13 @@ class Session:
         """
         self._check_idle()
         if hasattr(weights, "named_parameters"):
-            self._items = lambda: list(weights.named_parameters())
+            self._items = lambda: list(named_parameters(weights))
         else:
             kept = list(weights.items() if isinstance(weights, Mapping) else weights)
             for item in kept:
                 if not isinstance(item, Sequence) or len(item) != 2 or not isinstance(item[0], str):
                     raise InvalidError(f"publish takes pairs of a name and a tensor, not a {type(item).__name__}", 1)
+            require_no_copies(kept)
             self._items = lambda: kept
         self._names = names
         if not self._planned:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import xxhash
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -192,6 +192,44 @@ def push_to_ranks(rank, tied, layout, changes, tp):
                         compare_ranks(engine, whole, version)
 
 
+def gathered(model):
+    """FSDP2's modules, the root first; none of other layouts."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+def push_while_gathered(rank, url, tied, layout, changes):
+    """The weights, not the copies that FSDP2 has computed with and left in their place."""
+    torch.manual_seed(9)
+    model = layout(tiny.Tiny(tied, **changes))
+    modules = gathered(model)
+    if not modules:
+        return
+    whole = full(model)
+    for adopt in (False, True):
+        with torch.no_grad():
+            model(torch.zeros(2, 12, dtype=torch.int64))  # gathers the root's
+        with tandem_sync.Session(engines=[url] if rank == 0 else [], deadline=30, rollback=True) as sync:
+            if adopt:
+                sync.adopt(model)
+            sync.publish(model)
+            for version, change in ((1, None), (2, FSDPModule.unshard), (3, FSDPModule.reshard), (4, FSDPModule.unshard)):
+                for module in modules if change else []:
+                    change(module)
+                sync.push(version=version)
+                expect(sync.check(), f"gathered, adopt {adopt}: check after version {version}: {sync.first_mismatch()}")
+                if rank == 0:
+                    compare(url, whole, version)
+            for copies in (model.named_parameters(), [(name, p.detach()) for name, p in model.named_parameters()]):
+                try:
+                    sync.publish(copies)
+                    raise AssertionError("gathered copies were published")
+                except tandem_sync.InvalidError as error:
+                    expect("gathered copy" in str(error), str(error))
+            for module in modules:
+                module.reshard()
+            sync.publish(model.named_parameters())
+
+
 def same(a, b):
     return all(torch.equal(a[name], b[name]) for name in a)
 
@@ -233,6 +271,7 @@ def body(rank, size, url, case, port, failures):
             again, same_weights = train_and_push(rank, url, tied, layout, changes, adopt, mode)
             expect(torch.equal(losses, again), f"adopt {adopt}, {mode}: losses differ")
             expect(same(weights, same_weights), f"adopt {adopt}, {mode}: trained weights differ")
+        push_while_gathered(rank, url, tied, layout, changes)
         push_to_ranks(rank, tied, layout, changes, tp=2)
         if size > 0:
             dist.destroy_process_group()
