@@ -34,5 +34,6 @@ before=$(ls -A /dev/shm)
 [ $# -gt 0 ] || "$python" tests/clients/python/board.py
 [ $# -gt 0 ] || "$python" tests/clients/python/hooks.py
 [ $# -gt 0 ] || "$python" tests/clients/python/misuse.py
+[ $# -gt 0 ] || "$python" tests/clients/python/meshes.py
 "$python" tests/clients/python/layouts.py "$@"
 [ "$(ls -A /dev/shm)" = "$before" ] || { echo "left in /dev/shm: $(ls -A /dev/shm)" >&2; exit 1; }

@@ -18,7 +18,7 @@ from ._group import Group
 from ._library import Mesh_, Options_, Placement_, Report_, Tensor_, call
 from ._names import hf
 from ._push import Push, Report, report_of
-from ._shard import CUDA, Described, Mesh, address_of, describe
+from ._shard import CUDA, Described, Mesh, address_of, describe, is_elsewhere
 
 Names = Callable[[str], "str | None"] | Mapping[str, str]
 
@@ -386,7 +386,8 @@ class Session:
         assert self._items is not None
         for adopted in self._adopted:
             adopted.settle()
-        items = [(name, value) for given, value in self._items() if (name := self._name(given)) is not None]
+        items = [(name, value) for given, value in self._items()
+                 if (name := self._name(given)) is not None and not is_elsewhere(value)]
         places = [(name, address_of(value)) for name, value in items]
         if self._published and places == self._places:
             return

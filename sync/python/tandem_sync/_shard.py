@@ -64,6 +64,17 @@ class Mesh:
         if len(self.ranks) != prod(self.sizes):
             raise InvalidError(f"a mesh of {self.sizes} has {prod(self.sizes)} ranks, not {len(self.ranks)}", 1)
 
+    def ascends(self, dim: int) -> bool:
+        """Whether ranks grow along `dim`, as they do in a process group of torch's, whatever the mesh.
+
+        >>> tandem_sync.Mesh((2, 2), (1, 0, 3, 2)).ascends(0), tandem_sync.Mesh((2, 2), (1, 0, 3, 2)).ascends(1)
+        (True, False)
+        """
+        stride = prod(self.sizes[dim + 1:])
+        last = self.sizes[dim] - 1
+        return all(self.ranks[at] < self.ranks[at + stride] for at in range(len(self.ranks) - stride)
+                   if at // stride % self.sizes[dim] != last)
+
 
 @dataclass
 class Shard:
@@ -116,6 +127,11 @@ class Described:
     mesh: Mesh | None
     placements: tuple[Placement, ...]
     keep: Any
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether it is a DTensor on a mesh that this rank is no part of, as another pipeline stage's: others publish it."""
+    return hasattr(value, "device_mesh") and value.device_mesh.get_coordinate() is None
 
 
 def address_of(value: Any) -> int:
@@ -176,6 +192,11 @@ def _dtensor(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
         meshes[key] = Mesh(tuple(ranks.shape), tuple(int(rank) for rank in ranks.flatten().tolist()))
     found.mesh = meshes[key]
     found.placements = tuple(_placement(name, one) for one in value.placements)
+    for dim, placement in enumerate(found.placements):
+        if placement.kind != 0 and not found.mesh.ascends(dim):  # collectives go by the group, local shapes by the mesh
+            raise InvalidError(f"tensor '{name}' is cut over dim {dim} of a mesh whose ranks do not ascend there, "
+                               f"{found.mesh.ranks}: which of them holds which part, PyTorch says in two ways; make a mesh "
+                               "of ascending ranks", 1)
     found.global_shape = tuple(value.shape)
     return found
 
