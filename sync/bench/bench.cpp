@@ -239,7 +239,8 @@ nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
         return one.result();
     }();
     if (options.sweep) {
-        SweepRounds rounds(SweepRounds::grid(last_level_cache_bytes()));
+        SweepRounds rounds(
+            SweepRounds::grid(last_level_cache_bytes(), traits(mode_from_name(options.mode)).least_depth));
         SpeedOfLight light(*world, result["bytes"].get<std::size_t>(), options.where());
         std::optional<Progress> progress;
         if (world->rank() == 0)

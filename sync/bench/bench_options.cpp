@@ -69,7 +69,7 @@ void add_options(CLI::App& app, BenchOptions& options) {
         "address); may be repeated");
     option("--changed", options.changed, "part of the elements that changes between two syncs, 0 to 1");
     option("--bucket-mib", options.bucket_mib, "bucket size; 0: chosen for this machine");
-    option("--depth", options.depth, "buckets in flight; 0: chosen");
+    option("--depth", options.depth, "slots of staging, 1 only for gather; 0: chosen");
     option("--iterations", options.iterations, "timed syncs");
     option("--source-dtype", options.source_dtype, "float32, bfloat16 or float16, as the trainer holds it");
     option("--engine-dtype", options.engine_dtype,
@@ -77,7 +77,7 @@ void add_options(CLI::App& app, BenchOptions& options) {
     option("--link-gbps", options.link_gbps,
            "GB/s to each engine rank at most: over TCP, paced by the kernel; 0: unpaced");
     app.add_flag("--sweep", options.sweep,
-                 "also bucket sizes from 1 to 128 MiB at depths 2 to 4, past the cache and through it, "
+                 "also bucket sizes from 1 to 128 MiB at depths up to 4, past the cache and through it, "
                  "beside what is chosen");
     app.add_flag("--calibrate", options.calibrate, "measure the costs again that bucket sizes are chosen by");
     app.add_option("--trace", options.trace, "a Chrome trace of every rank, to this file");
@@ -158,7 +158,9 @@ void BenchOptions::validate() const {
           fmt::format("{} addresses of {} engine ranks", engines.size(), engine_tp));
     check(changed >= 0 && changed <= 1, "--changed", "must be from 0 to 1");
     check(bucket_mib >= 0 && bucket_mib <= 65536, "--bucket-mib", "must be from 0 to 65536");
-    check(depth == 0 || (depth >= 2 && depth <= 64), "--depth", "must be 0 or from 2 to 64");
+    const int least_depth = traits(kind).least_depth;
+    check(depth == 0 || (depth >= least_depth && depth <= 64), "--depth",
+          fmt::format("must be 0 or from {} to 64", least_depth));
     check(iterations >= 1 && iterations <= 100'000, "--iterations", "must be from 1 to 100000");
     check(!sweep || traits(kind).staged, "--sweep",
           fmt::format("modes {} have buckets", mode_names(" and ", &ModeTraits::staged)));

@@ -17,9 +17,9 @@ double quartile(std::vector<double> values) {
 
 }  // namespace
 
-std::vector<Buckets> SweepRounds::grid(std::size_t cache_bytes) {
+std::vector<Buckets> SweepRounds::grid(std::size_t cache_bytes, int least_depth) {
     std::vector<Buckets> all;
-    for (const int depth : {2, 3, 4}) {
+    for (int depth = least_depth; depth <= 4; ++depth) {
         for (std::size_t mib = 1; mib <= 128; mib *= 2) {
             const std::size_t bytes = mib << 20;
             all.push_back({bytes, depth, true});

@@ -25,7 +25,7 @@ class SweepRounds {
     static constexpr int kRounds = 8;          // at most
 
     // The sizes and depths of a sweep, each past the cache and, where it fits half of `cache_bytes`, through it.
-    static std::vector<Buckets> grid(std::size_t cache_bytes);
+    static std::vector<Buckets> grid(std::size_t cache_bytes, int least_depth);
 
     // Candidate 0 is the session's own choice.
     explicit SweepRounds(std::vector<Buckets> candidates)

@@ -74,7 +74,7 @@ typedef struct td_options {
     const char* mode;    /* a mode; NULL, "auto": direct where engines can open all the memory, else gather */
     double deadline_s;   /* for each phase of a push; 0: 30. All buckets together may take four of them */
     size_t bucket_bytes; /* 0: chosen for this machine */
-    int32_t depth;       /* buckets in flight, at least 2; 0: chosen */
+    int32_t depth;       /* slots of staging, 1 only for gather; 0: chosen */
     int32_t rollback;    /* 1: the first version need not be above those that the engines have had */
     /* Requests that a third-party server works on: "wait" for their end (NULL), "abort", or "keep": they go on with the
      * new weights, and their answers may be of several versions. */

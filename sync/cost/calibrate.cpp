@@ -42,8 +42,9 @@ double undisturbed(std::vector<double> values) {
 struct Point {
     std::size_t bytes = 0;
     bool past_cache = false;
-    int buckets = 0;                                                     // in one round
-    std::vector<double> fill = {}, load = {}, both = {}, lockstep = {};  // ms of one bucket, a value a round
+    int buckets = 0;  // in one round
+    std::vector<double> fill = {}, load = {}, both = {}, lockstep = {},
+                        turns = {};  // ms of one bucket, a value a round
 };
 
 class Calibration {
@@ -72,6 +73,7 @@ class Calibration {
                 point.load.push_back(run(false, true, point));
                 point.both.push_back(run(true, true, point));
                 point.lockstep.push_back(run(true, true, point, 2));
+                point.turns.push_back(run(true, true, point, 1));
             }
             hash_.push_back(hash());
             copy_.push_back(copy());
@@ -86,6 +88,7 @@ class Calibration {
         costs.load = fit(&Point::load);
         costs.both = fit(&Point::both);
         costs.lockstep = fit(&Point::lockstep);
+        costs.turns = fit(&Point::turns);
         costs.hash_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(hash_) * 1e-6;
         costs.copy_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(copy_) * 1e-6;
         costs.fixed_ms = fixed;
@@ -166,8 +169,12 @@ class Calibration {
         for (int b = 0; b < count; ++b) {
             const std::size_t at = static_cast<std::size_t>(b % slots) * bytes;
             if (fill) {
+                if (slots == 1 && b > 0) {
+                    wait(loading, b - 1);
+                    exchange_.run(status_);
+                }
                 const std::size_t pieces = fill_lane(at, bytes, point.past_cache);
-                if (load && b + 1 >= slots) wait(loading, b + 1 - slots);
+                if (load && slots > 1 && b + 1 >= slots) wait(loading, b + 1 - slots);
                 exchange_.run(status_, pieces);
                 // The pipeline is full: what comes before it counts neither side whole.
                 if (load && b + 1 == slots) start = Clock::now();

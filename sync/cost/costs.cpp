@@ -50,10 +50,10 @@ Stage fit_stage(const StagePoint& small, const StagePoint& large, const StagePoi
 nlohmann::json to_json(const Costs& costs) {
     return {{"fill", stage_json(costs.fill)},   {"load", stage_json(costs.load)},
             {"both", stage_json(costs.both)},   {"lockstep", stage_json(costs.lockstep)},
-            {"hash_gbps", costs.hash_gbps},     {"copy_gbps", costs.copy_gbps},
-            {"core_ns", costs.core_ns},         {"fixed_ms", costs.fixed_ms},
-            {"cache_bytes", costs.cache_bytes}, {"took_ms", costs.took_ms},
-            {"measured_at", costs.measured_at}};
+            {"turns", stage_json(costs.turns)}, {"hash_gbps", costs.hash_gbps},
+            {"copy_gbps", costs.copy_gbps},     {"core_ns", costs.core_ns},
+            {"fixed_ms", costs.fixed_ms},       {"cache_bytes", costs.cache_bytes},
+            {"took_ms", costs.took_ms},         {"measured_at", costs.measured_at}};
 }
 
 Costs costs_from_json(const nlohmann::json& json) {
@@ -63,6 +63,7 @@ Costs costs_from_json(const nlohmann::json& json) {
     costs.load = stage_from_json(json, "load");
     costs.both = stage_from_json(json, "both");
     costs.lockstep = stage_from_json(json, "lockstep");
+    costs.turns = stage_from_json(json, "turns");
     costs.hash_gbps = number(json, "hash_gbps", 1e-6);
     costs.copy_gbps = number(json, "copy_gbps", 1e-6);
     costs.core_ns = number(json, "core_ns", 0);

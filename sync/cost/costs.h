@@ -26,6 +26,7 @@ struct Costs {
     Stage load;                    // the engines taking a bucket, ranks idle
     Stage both;                    // fill of one and load of another at once: one step of the pipeline
     Stage lockstep;                // such a step at depth 2, where each waits for the other
+    Stage turns;                   // fill and then load of the same slot, at depth 1
     double hash_gbps = 0;          // all ranks checksumming their shards
     double copy_gbps = 0;          // … copying them, without a checksum, past the cache
     double core_ns = 0;            // cores.h's distance of ranks 0 and 1 meanwhile; 0: unknown

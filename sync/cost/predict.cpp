@@ -27,6 +27,7 @@ class Pipeline {
           cached_(!past_cache && stays_in_cache(costs, bytes, bucket_bytes, depth)) {}
 
     Prediction play() {
+        if (depth_ == 1) return take_turns();
         Prediction result;
         filled_ = std::min(depth_ - 1, buckets_);
         for (std::size_t b = 0; b < filled_; ++b) result.prepare_ms += fill_ms(b);
@@ -39,6 +40,14 @@ class Pipeline {
     }
 
   private:
+    // One slot: nothing is filled while it is loaded.
+    Prediction take_turns() const {
+        if (buckets_ == 0) return {0, costs_.fixed_ms};
+        Prediction result{fill_ms(0), costs_.fixed_ms + load_ms(0)};
+        for (std::size_t b = 1; b < buckets_; ++b) result.total_ms += costs_.turns.ms(bytes_of(b), cached_);
+        return result;
+    }
+
     double bytes_of(std::size_t b) const {
         return b + 1 < buckets_ ? bucket_ : bytes_ - bucket_ * static_cast<double>(buckets_ - 1);
     }
@@ -119,7 +128,7 @@ Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& req
     };
     std::vector<Candidate> candidates;
     double best = std::numeric_limits<double>::infinity();
-    for (int depth = 2; depth <= 4; ++depth) {
+    for (int depth = 1; depth <= 4; ++depth) {
         for (std::size_t mib = 1; mib <= 128; mib *= 2) {
             for (const bool past_cache : {false, true}) {
                 const Buckets one{requested.bytes > 0 ? requested.bytes : mib << 20,

@@ -31,7 +31,7 @@ struct Buckets {
 };
 
 // The fastest whole push (prepare counted: it is the trainer's time) among buckets of 1 to 128 MiB and depths
-// 2 to 4, through the cache or past it; of those within 5% of it, which is as well as one measures, those with least staging
+// 1 to 4, through the cache or past it; of those within 5% of it, which is as well as one measures, those with least staging
 // to a power of two, and of these the one with the fewest buckets: each costs more than measuring few of them shows.
 // What `requested` names is kept (0: free).
 Buckets choose_buckets(const Costs& costs, std::size_t bytes, const Buckets& requested = {});

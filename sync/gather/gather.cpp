@@ -8,6 +8,12 @@
 // Rank 0 enters exchange n only when the engines are done with bucket n + 1 - depth, so that the end of
 // exchange n also says that the slot of bucket n + 1 is free: one rendezvous for each bucket. The first
 // depth - 1 buckets are filled before the engines are paused.
+//
+// With one slot (depth 1) both sides take turns, which is faster where they share their cores: a second
+// rendezvous says that the slot is free again, and the first bucket is filled before the pause all the same.
+//
+//   all ranks   fill 0 · exchange 0 ·        · free · fill 1 · exchange 1 ·        · free · …
+//   rank 0                            load 0                               load 1
 #include <algorithm>
 #include <chrono>
 
@@ -44,6 +50,7 @@ class Gather final : public SyncStrategy {
           exchange_(context.world, buckets_.max_pieces),
           ledger_(context.plan, buckets_),
           depth_(static_cast<std::size_t>(context.options.depth)),
+          ahead_(std::max<std::size_t>(depth_ - 1, 1)),
           cores_(context.device.type == DeviceType::cpu ? cores_of_ranks(context.world)
                                                         : std::vector<int>{}) {
         PushStatus status;
@@ -63,7 +70,7 @@ class Gather final : public SyncStrategy {
     }
 
     void prepare(PushStatus& status, Deadline deadline) override {
-        prepared_ = std::min(depth_ - 1, buckets_.buckets());
+        prepared_ = std::min(ahead_, buckets_.buckets());
         past_cache_ = context_.options.past_cache.value_or(!fits_cache());
         try {
             reader_.locate();
@@ -93,10 +100,15 @@ class Gather final : public SyncStrategy {
         // All ranks must stop at the same bucket, so they stop when the exchange says so: a load that failed
         // on rank 0 is known to it alone until the next one.
         for (std::size_t b = prepared_; b < buckets_.buckets(); ++b) {
+            if (one_slot()) {
+                wait(b - 1);
+                exchange_.run(status);
+                if (status.failed) break;
+            }
             const auto filling = Clock::now();
             const std::size_t filled = fill(b, status, deadline);
             times.gather += ms_since(filling);
-            wait(b + 1 - depth_);
+            if (!one_slot()) wait(b + 1 - depth_);
             fail_when_late(context_.engines, status, deadline, ms_since(start), times.gather);
             const auto meeting = Clock::now();
             exchange(b, filled, status);
@@ -106,7 +118,7 @@ class Gather final : public SyncStrategy {
         }
         if (!status.failed && !context_.engines.empty()) all_sent();
         const std::size_t last = buckets_.buckets();
-        for (std::size_t b = last - std::min(last, depth_ - 1); b < last; ++b) wait(b);
+        for (std::size_t b = last - std::min(last, ahead_); b < last; ++b) wait(b);
         times.load += std::max(0.0, ms_since(start) - times.gather);
     }
 
@@ -125,6 +137,7 @@ class Gather final : public SyncStrategy {
     int core() const {
         return cores_.empty() || past_cache_ ? -1 : cores_[static_cast<std::size_t>(context_.world.rank())];
     }
+    bool one_slot() const { return depth_ == 1; }
     bool fits_cache() const { return staging_.memory().bytes <= last_level_cache_bytes() / 2; }
     std::size_t bucket_of(std::size_t piece) const {
         const auto after = std::upper_bound(buckets_.first.begin(), buckets_.first.end(), piece);
@@ -198,7 +211,8 @@ class Gather final : public SyncStrategy {
     ShardReader reader_;
     Exchange<ops::Checksum> exchange_;
     Ledger ledger_;
-    std::size_t depth_;        // as asked for: the ranks may be depth - 1 buckets ahead of the engines
+    std::size_t depth_;        // as asked for
+    std::size_t ahead_;        // buckets that are filled before the engines take one
     std::vector<int> cores_;   // [rank], or none
     bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;

@@ -22,6 +22,7 @@ constexpr auto kModes = std::to_array<ModeTraits>({
      .over_nccl = true,
      .every_byte = true,
      .staged = true,
+     .least_depth = 1,
      .gpu_bucket_bytes = 768 * kMebibyte,
      .cost_model = CostModel::gather},
     {.name = "direct",

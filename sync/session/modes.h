@@ -31,6 +31,7 @@ struct ModeTraits {
     bool every_byte = false;    // each push brings every byte, whatever the engine holds
     // What it takes:
     bool staged = false;               // slots of staging: bucket size and depth matter
+    int least_depth = 2;               // that many at least
     int arena_copies = 0;              // of the whole model, in an arena that the mode makes
     bool keeps_base = false;           // each rank keeps a copy of what it pushed last
     std::size_t bucket_bytes = 0;      // by default; 0: by the size of the last-level cache

@@ -218,8 +218,9 @@ Setup make_setup(comm::Communicator& world, const WeightSource& source, const En
     std::vector<int> local;
     std::vector<QuantizedTensor> quantized;
     try {
-        enforce(options.depth >= 2,
-                "a depth of {}: one bucket is filled while another is loaded, so at least 2", options.depth);
+        const int least = traits(options.mode).least_depth;
+        enforce(options.depth >= least, "a depth of {}: mode {} needs at least {}", options.depth,
+                mode_name(options.mode), least);
         SourceLayout layout = join_sources(announced);
         quantized = add_quantized(layout, wanted);
         if (!quantized.empty()) {

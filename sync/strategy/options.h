@@ -30,7 +30,7 @@ struct Deadlines {
 struct SessionOptions {
     Mode mode = Mode::gather;
     std::size_t bucket_bytes = 0;  // at most, for one slot; 0: chosen for this machine
-    int depth = 0;                 // slots, at least 2; 0: chosen
+    int depth = 0;                 // slots, at least the mode's least_depth; 0: chosen
     // How gather writes its staging: past the cache, or through it. None: chosen, push by push (cost/cache_path.h).
     std::optional<bool> past_cache = {};
     // Free choices and predictions rest on measured costs (sync/cost), which are kept for later sessions.

@@ -27,7 +27,7 @@ Costs costs_of(Cores cores) {
     costs.fill = apart ? stage(60, 14, 40) : stage(20, 36, 26);
     costs.load = apart ? stage(60, 14, 40) : stage(20, 38, 26);
     costs.both = apart ? stage(90, 7, 20) : stage(30, 18, 13);
-    costs.lockstep = costs.both;
+    costs.lockstep = costs.turns = costs.both;
     costs.hash_gbps = 40;
     costs.fixed_ms = 0.1;
     costs.cache_bytes = 32 * kMega;
@@ -36,7 +36,7 @@ Costs costs_of(Cores cores) {
 }
 
 Costs slower(Costs costs, double times) {
-    for (Stage* one : {&costs.fill, &costs.load, &costs.both, &costs.lockstep})
+    for (Stage* one : {&costs.fill, &costs.load, &costs.both, &costs.lockstep, &costs.turns})
         *one = {one->overhead_ms * times, one->cached_gbps / times, one->streamed_gbps / times};
     return costs;
 }
@@ -159,7 +159,7 @@ TEST(Adapt, MeasuresAgainWhatWasMeasuredOnABusyMachine) {
     for (const auto& [cores, overhead_ms, times] :
          {std::tuple{Cores::share_cache, 5.0, 1.0}, std::tuple{Cores::apart, 0.0, 3.0}}) {
         Costs wrong = slower(costs_of(cores), times);
-        for (Stage* one : {&wrong.fill, &wrong.load, &wrong.both, &wrong.lockstep})
+        for (Stage* one : {&wrong.fill, &wrong.load, &wrong.both, &wrong.lockstep, &wrong.turns})
             one->overhead_ms = overhead_ms;
         Machine machine(cores, {}, wrong);
         EXPECT_GT(machine.over_best(), 1.1) << "else this tests nothing";

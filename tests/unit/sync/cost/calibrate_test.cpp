@@ -56,7 +56,7 @@ TEST(Calibrate, GivesAllRanksTheSameCostsAndLeavesNothing) {
         });
         for (const Costs& costs : found) EXPECT_EQ(to_json(costs), to_json(found.front()));
         const Costs& costs = found.front();
-        for (const Stage& stage : {costs.fill, costs.load, costs.both, costs.lockstep}) {
+        for (const Stage& stage : {costs.fill, costs.load, costs.both, costs.lockstep, costs.turns}) {
             EXPECT_GT(stage.streamed_gbps, kLeastGbps);
             EXPECT_LT(stage.streamed_gbps, 10'000);
         }

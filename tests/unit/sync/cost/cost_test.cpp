@@ -31,6 +31,7 @@ Costs costs(double overhead_us, double cached, double streamed, double both_shar
     result.fill = result.load = {overhead_us * 1e-3, cached, streamed};
     result.both = {overhead_us * 1e-3 * both_share, cached / both_share, streamed / both_share};
     result.lockstep = result.both;
+    result.turns = times(result.fill, 2);
     result.hash_gbps = 40;
     result.copy_gbps = 20;
     result.fixed_ms = 0.1;
@@ -106,6 +107,17 @@ TEST(Predict, ReachesItsLimits) {
     EXPECT_NEAR(one.prepare_ms, shared.fill.ms(kMib, true), 1e-9);
     EXPECT_NEAR(one.total_ms, shared.load.ms(kMib, true) + 0.1, 1e-9);
     EXPECT_EQ(predict_gather(shared, 0, kMib, 2).total_ms, 0.1);
+    // One slot: the first bucket is filled before, every other one fills and loads; the last is half a one.
+    Costs turns = shared;
+    turns.turns = {0.5, 12, 7};
+    const Prediction by_turns = predict_gather(turns, 10 * kMib + kMib / 2, kMib, 1);
+    EXPECT_NEAR(by_turns.prepare_ms, turns.fill.ms(kMib, true), 1e-9);
+    EXPECT_NEAR(
+        by_turns.total_ms,
+        turns.load.ms(kMib, true) + 9 * turns.turns.ms(kMib, true) + turns.turns.ms(kMib / 2, true) + 0.1,
+        1e-9);
+    EXPECT_EQ(predict_gather(shared, 0, kMib, 1).prepare_ms, 0);
+    EXPECT_EQ(predict_gather(shared, 0, kMib, 1).total_ms, 0.1);
     const Prediction direct = predict_direct(shared, kGib, 64 * kMib);
     EXPECT_NEAR(direct.total_ms, 16 * 0.02 + kGib / 20e6 + 0.1, 1e-6);
     EXPECT_NEAR(direct.prepare_ms, kGib / 40e6, 1e-6);
@@ -150,15 +162,16 @@ TEST(Choose, FollowsTheCosts) {
     // Nothing to be won by anything: as little staging as there can be.
     const Buckets least = choose_buckets(costs(0, 20, 20, 2), 8 * kGib);
     EXPECT_EQ(least.bytes, kMib);
-    EXPECT_EQ(least.depth, 2);
+    EXPECT_EQ(least.depth, 1);
     // 16 MiB of staging are no more than 12: two large slots rather than three small ones.
-    Costs alike = costs(10, 40, 10, 2);
+    Costs alike = costs(10, 40, 10, 1);
     alike.lockstep.overhead_ms *= 2;
     const Buckets few = choose_buckets(alike, 8 * kGib);
     EXPECT_EQ(few.bytes, 8 * kMib);
     EXPECT_EQ(few.depth, 2);
-    // Depth 3 where depth 2 is held up.
-    Costs jittery = costs(5, 40, 10, 2);
+    // Cores of their own: never by turns; depth 3 where depth 2 is held up.
+    EXPECT_EQ(choose_buckets(costs(5, 40, 10, 1), 8 * kGib).depth, 2);
+    Costs jittery = costs(5, 40, 10, 1);
     jittery.lockstep = times(jittery.both, 1.5);
     EXPECT_EQ(choose_buckets(jittery, 8 * kGib).depth, 3);
 }
@@ -174,7 +187,7 @@ TEST(Choose, IsWithinATwentiethOfTheFastestAndKeepsWishes) {
             return p.prepare_ms + p.total_ms;
         };
         const Buckets chosen = choose_buckets(c, bytes);
-        for (int depth = 2; depth <= 4; ++depth) {
+        for (int depth = 1; depth <= 4; ++depth) {
             for (std::size_t bucket = kMib; bucket <= 128 * kMib; bucket *= 2) {
                 for (const bool past_cache : {false, true}) {
                     EXPECT_LE(push(chosen.bytes, chosen.depth, chosen.past_cache),
@@ -214,7 +227,7 @@ TEST(Costs, ComeBackFromJsonBitForBit) {
     std::uniform_real_distribution<double> any(0.001, 1000);
     for (int i = 0; i < 1000; ++i) {
         Costs costs;
-        for (Stage* stage : {&costs.fill, &costs.load, &costs.both, &costs.lockstep})
+        for (Stage* stage : {&costs.fill, &costs.load, &costs.both, &costs.lockstep, &costs.turns})
             *stage = {any(random), any(random), any(random)};
         costs.hash_gbps = any(random);
         costs.copy_gbps = any(random);

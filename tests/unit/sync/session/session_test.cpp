@@ -118,7 +118,7 @@ TEST_P(EveryMode, ThePhasesOfAPushAreAllOfIt) {
 }
 
 TEST(Session, AnyDepthWorksAndStagingStaysUnderItsCap) {
-    for (const int depth : {2, 3, 7, 200}) {
+    for (const int depth : {1, 2, 3, 7, 200}) {
         TestTarget target(test_tensors(DType::float32));
         SessionOptions options;
         options.bucket_bytes = 5000;  // not a whole number of pages
@@ -136,55 +136,59 @@ TEST(Session, AnyDepthWorksAndStagingStaysUnderItsCap) {
 }
 
 TEST(Session, ACorruptedBucketFailsOnEveryRankAndTheNextPushHeals) {
-    TestTarget target(test_tensors(DType::bfloat16));
-    std::atomic<int> corrupt_bucket{-1};
-    SessionOptions options;
-    options.bucket_bytes = 4096;
-    options.before_load = [&](int bucket, Span slot) {
-        if (bucket == corrupt_bucket) slot.data[3] ^= std::byte{0x10};
-    };
-    std::mutex mutex;
-    std::vector<std::string> messages;
-    with_session({{2, 2}, {Shard(0), Replicate()}}, target, DType::float32, options,
-                 [&](comm::Communicator& world, Session& session, TestSource& source) {
-                     source.set_step(1);
-                     session.push(1);
-                     world.barrier();
-                     if (world.rank() == 0) corrupt_bucket = 2;
-                     source.set_step(2);
-                     try {
-                         session.push(2);
-                         ADD_FAILURE() << "a corrupted bucket passed";
-                     } catch (const SyncError& error) {
-                         EXPECT_EQ(error.phase(), "load");
-                         EXPECT_EQ(error.bucket(), 2);
-                         EXPECT_EQ(error.rank(), 0);
-                         const std::lock_guard lock(mutex);
-                         messages.emplace_back(error.what());
-                     }
-                     EXPECT_EQ(session.state(), State::failed);
-                     EXPECT_EQ(session.version(), 1);
-                     world.barrier();
-                     if (world.rank() == 0) {
-                         EXPECT_TRUE(target.refusing());
-                         EXPECT_EQ(target.version(), 1);
-                         corrupt_bucket = -1;
-                     }
-                     world.barrier();
-                     EXPECT_THROW(session.push(2), InvalidArgument);  // spent
-                     session.push(3);
-                     if (world.rank() == 0) expect_weights(target, DType::float32, 2);
-                 });
-    ASSERT_EQ(messages.size(), 4u);
-    for (const std::string& message : messages) {
-        EXPECT_EQ(message, messages[0]);
-        EXPECT_THAT(message, HasSubstr("sync of version 2"));
-        EXPECT_THAT(message,
-                    testing::ContainsRegex(
-                        "bucket 2: tensor '[a-z]+' bytes \\[[0-9]+, [0-9]+\\) from rank 0 is corrupted"));
+    for (const int depth : {1, 3}) {
+        SCOPED_TRACE(depth);
+        TestTarget target(test_tensors(DType::bfloat16));
+        std::atomic<int> corrupt_bucket{-1};
+        SessionOptions options;
+        options.bucket_bytes = 4096;
+        options.depth = depth;
+        options.before_load = [&](int bucket, Span slot) {
+            if (bucket == corrupt_bucket) slot.data[3] ^= std::byte{0x10};
+        };
+        std::mutex mutex;
+        std::vector<std::string> messages;
+        with_session({{2, 2}, {Shard(0), Replicate()}}, target, DType::float32, options,
+                     [&](comm::Communicator& world, Session& session, TestSource& source) {
+                         source.set_step(1);
+                         session.push(1);
+                         world.barrier();
+                         if (world.rank() == 0) corrupt_bucket = 2;
+                         source.set_step(2);
+                         try {
+                             session.push(2);
+                             ADD_FAILURE() << "a corrupted bucket passed";
+                         } catch (const SyncError& error) {
+                             EXPECT_EQ(error.phase(), "load");
+                             EXPECT_EQ(error.bucket(), 2);
+                             EXPECT_EQ(error.rank(), 0);
+                             const std::lock_guard lock(mutex);
+                             messages.emplace_back(error.what());
+                         }
+                         EXPECT_EQ(session.state(), State::failed);
+                         EXPECT_EQ(session.version(), 1);
+                         world.barrier();
+                         if (world.rank() == 0) {
+                             EXPECT_TRUE(target.refusing());
+                             EXPECT_EQ(target.version(), 1);
+                             corrupt_bucket = -1;
+                         }
+                         world.barrier();
+                         EXPECT_THROW(session.push(2), InvalidArgument);  // spent
+                         session.push(3);
+                         if (world.rank() == 0) expect_weights(target, DType::float32, 2);
+                     });
+        ASSERT_EQ(messages.size(), 4u);
+        for (const std::string& message : messages) {
+            EXPECT_EQ(message, messages[0]);
+            EXPECT_THAT(message, HasSubstr("sync of version 2"));
+            EXPECT_THAT(message,
+                        testing::ContainsRegex(
+                            "bucket 2: tensor '[a-z]+' bytes \\[[0-9]+, [0-9]+\\) from rank 0 is corrupted"));
+        }
+        EXPECT_FALSE(target.refusing());
+        EXPECT_EQ(target.version(), 3);
     }
-    EXPECT_FALSE(target.refusing());
-    EXPECT_EQ(target.version(), 3);
 }
 
 // Takes 100 ms for each bucket.
@@ -200,10 +204,12 @@ class EngineWithSlowBuckets final : public ForwardingEngine {
 
 // Each bucket of a slow engine is loaded in time, all of them together are not.
 TEST(Session, ASlowEngineEndsTheTransferByItsDeadlineOnEveryRank) {
-    for (const Mode mode : {Mode::gather, Mode::direct, Mode::delta}) {
-        SCOPED_TRACE(mode_name(mode));
+    for (const auto& [mode, depth] :
+         {std::pair(Mode::gather, 1), {Mode::gather, 2}, {Mode::direct, 2}, {Mode::delta, 2}}) {
+        SCOPED_TRACE(fmt::format("{}, depth {}", mode_name(mode), depth));
         TestTarget target(test_tensors(DType::float32));  // 125 KB: 8 buckets or more
         SessionOptions options = options_for(mode);
+        options.depth = depth;
         options.deadlines.transfer = std::chrono::milliseconds(400);
         with_session(
             {{2}, {Shard(0)}}, target, DType::float32, options,
@@ -284,7 +290,7 @@ TEST(Session, AnEngineThatGeneratesOnIsAnErrorOnEveryRank) {
 
 TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
     const auto attempt = [](std::vector<TensorInfo> held, std::vector<TensorInfo> offered, Placements layout,
-                            std::size_t bucket, int depth = 0) {
+                            std::size_t bucket, int depth = 0, Mode mode = Mode::gather) {
         TestTarget target(held);
         engine::Receiver receiver(target);
         std::mutex mutex;
@@ -297,6 +303,7 @@ TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
             SessionOptions options;
             options.bucket_bytes = bucket;
             options.depth = depth;
+            options.mode = mode;
             try {
                 const Session session(world, source, std::move(engine), options);
             } catch (const SyncError& error) {
@@ -317,7 +324,8 @@ TEST(Session, SetUpRefusesTensorsThatDoNotMatchOnEveryRank) {
     EXPECT_THAT(attempt({a}, {other_a}, {Shard(0)}, 0),
                 HasSubstr("tensor 'a' is [4, 8] in the trainer and [8, 4] in the engine"));
     EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 64), HasSubstr("too small for 2 ranks"));
-    EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 0, 1), HasSubstr("at least 2"));
+    EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 0, -1), HasSubstr("mode gather needs at least 1"));
+    EXPECT_THAT(attempt({a}, {a}, {Shard(0)}, 0, 1, Mode::delta), HasSubstr("mode delta needs at least 2"));
 }
 
 }  // namespace
