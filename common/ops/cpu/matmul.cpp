@@ -64,18 +64,12 @@ bool run(const PlainProduct& p, bool transpose_a) {
     return true;
 }
 
-// For machines without bfloat16 kernels.
-void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor& b, const Tensor& bias,
-                 const Tensor& c) {
-    std::vector<float> wide_a = as_float(a), wide_b = as_float(b), wide_c, wide_bias;
+// For machines without bfloat16 kernels; with a plain left operand `multiply` has done it.
+void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor& b, const Tensor& c) {
+    std::vector<float> wide_a = as_float(a), wide_b = as_float(b), wide_c;
     p.input = p.output = DType::float32;
     p.a = raw(wide_a);
     p.b = raw(wide_b);
-    p.packed = nullptr;
-    if (p.bias != nullptr) {
-        wide_bias = as_float(bias);
-        p.bias = raw(wide_bias);
-    }
     if (c.dtype() == DType::bfloat16) {
         wide_c = as_float(c);
         p.c = raw(wide_c);
@@ -128,7 +122,7 @@ void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
             if (!p.accumulate) fill_rows(bias, c);
             return;
         }
-        if (!run(p, transpose_a)) run_widened(p, transpose_a, a, b, bias, c);
+        if (!run(p, transpose_a)) run_widened(p, transpose_a, a, b, c);
     });
 }
 

@@ -20,7 +20,7 @@ std::size_t bytes_of(std::int64_t elements, DType dtype) {
 
 // A thread's memory between its products.
 struct Scratch {
-    Lines chunk, sums, wide, bias, padded;
+    Lines chunk, sums, wide, bias, padded, left;
 };
 
 Scratch& scratch() {
@@ -32,6 +32,7 @@ Scratch& scratch() {
 struct Piece {
     const PlainProduct* product;
     const ProductPlan* plan;
+    const std::byte* a;  // all rows, of the plan's dtype
     std::int64_t chunk, first_row, rows;
 
     std::int64_t work_per_row() const { return plan->columns(chunk) * plan->k; }
@@ -44,10 +45,12 @@ struct Piece {
 };
 
 // The block's rows of a; a last block is padded with zero rows in the thread's memory.
-const std::byte* left_side(const PlainProduct& p, std::int64_t first_row, const RowBlock& block) {
-    const std::byte* const from = p.a + bytes_of((first_row + block.begin) * p.k, p.input);
+const std::byte* left_side(const Piece& piece, const RowBlock& block) {
+    const std::int64_t k = piece.plan->k;
+    const DType dtype = piece.plan->dtype;
+    const std::byte* const from = piece.a + bytes_of((piece.first_row + block.begin) * k, dtype);
     if (block.used == block.rows) return from;
-    const std::size_t all = bytes_of(block.rows * p.k, p.input), used = bytes_of(block.used * p.k, p.input);
+    const std::size_t all = bytes_of(block.rows * k, dtype), used = bytes_of(block.used * k, dtype);
     Lines& room = scratch().padded;
     room.reserve(all);
     std::memcpy(room.data(), from, used);
@@ -122,8 +125,9 @@ void run_piece(const ProductLibrary& library, const Piece& piece, const Piece* n
         const bool last = block.begin + block.used == piece.rows;
         const Destination to{p.c + bytes_of(row * p.n + first, p.output), p.n, p.output, bias,
                              last && next != nullptr ? next->packed() : nullptr};
-        if (!p.accumulate && kernel->run_to(block.used, p.a + bytes_of(row * p.k, p.input), b, to)) continue;
-        const std::byte* const a = left_side(p, piece.first_row, block);
+        if (!p.accumulate && kernel->run_to(block.used, piece.a + bytes_of(row * p.k, plan.dtype), b, to))
+            continue;
+        const std::byte* const a = left_side(piece, block);
         if (in_place && block.used == block.rows) {
             kernel->run(a, b, p.c + bytes_of(row * p.n, p.output));
             continue;
@@ -157,15 +161,30 @@ std::vector<Piece> cut_pieces(std::vector<Piece> chunks, std::int64_t m, int thr
     return pieces;
 }
 
+constexpr std::size_t kKeptLeftBytes = 64u << 20;  // more, as the logits' gradient has, is given back
+
+// All rows of a in float32, in this thread's memory.
+const std::byte* widened_left_side(const PlainProduct& p) {
+    scratch().left.reserve(bytes_of(p.m * p.k, DType::float32));
+    auto* const to = reinterpret_cast<float*>(scratch().left.data());
+    const auto* const from = reinterpret_cast<const bfloat16*>(p.a);
+    constexpr std::int64_t kBlock = 4096;  // numbers
+    parallel_blocks(p.m * p.k, kBlock,
+                    [&](std::int64_t begin, std::int64_t count) { widen(from + begin, to + begin, count); });
+    return scratch().left.data();
+}
+
 }  // namespace
 
 bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products) {
     std::vector<Piece> chunks;
+    const std::byte* wide = nullptr;
     for (const PlainProduct& p : products) {
         const ProductPlan& plan = product_plan(library, p.n, p.k, p.input, p.layout);
         if (!plan.supported()) return false;
+        if (plan.widens() && wide == nullptr) wide = widened_left_side(p);
         for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk)
-            chunks.push_back({&p, &plan, chunk, 0, p.m});
+            chunks.push_back({&p, &plan, plan.widens() ? wide : p.a, chunk, 0, p.m});
     }
     if (chunks.empty()) return true;
     const int threads = products.front().threads;
@@ -174,6 +193,7 @@ bool multiply(const ProductLibrary& library, std::span<const PlainProduct> produ
         const auto index = static_cast<std::size_t>(item), next = index + static_cast<std::size_t>(threads);
         run_piece(library, pieces[index], next < pieces.size() ? &pieces[next] : nullptr);
     });
+    if (scratch().left.bytes() > kKeptLeftBytes) scratch().left = Lines();
     return true;
 }
 

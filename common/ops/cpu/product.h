@@ -23,14 +23,15 @@ struct PlainProduct {
     int threads;
 };
 
-// Products of the same m, input and threads, side by side in one parallel section: each as it would be alone.
-// Returns false, with every c untouched, if the library has no kernels for the dtype.
+// Products of the same a, input and threads, side by side in one parallel section: each as it would be alone.
+// bfloat16 is widened where the library has no kernels for it. Returns false, with every c untouched, if it has none for
+// float32 either.
 bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products);
 inline bool multiply(const ProductLibrary& library, const PlainProduct& product) {
     return multiply(library, std::span(&product, 1));
 }
 
-// Packed size of a weight stored as [n, k]; 0 if it is read as it is.
+// Packed size of a weight stored as [n, k], in float32 where it is widened; 0 if it is read as it is.
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);
 void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
                   const std::byte* from, std::byte* to);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "common/align.h"
+#include "common/ops/cpu/lines.h"
+#include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::detail {
 namespace {
@@ -24,34 +27,50 @@ std::int64_t chunk_width(std::int64_t n, std::int64_t k, DType dtype) {
 }
 
 ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
-                      WeightLayout layout) {
-    ProductPlan plan{.n = n, .k = k, .dtype = dtype, .layout = layout};
+                      DType stored, WeightLayout layout) {
+    ProductPlan plan{.n = n, .k = k, .dtype = dtype, .stored = stored, .layout = layout};
     plan.width = chunk_width(n, k, dtype);
     const auto last_width = [&] { return n - (n - 1) / plan.width * plan.width; };
     const std::size_t packed = library.packed_bytes(plan.width, k, dtype);
-    const bool packs = packed > 0 && library.packed_bytes(last_width(), k, dtype) > 0;
-    if (packs) plan.packed_bytes = round_up(packed, 64);
-    // Unpacked chunks of [k, n] would not be contiguous.
-    if (!packs && layout == WeightLayout::rows) plan.width = n;
+    plan.packs = packed > 0 && library.packed_bytes(last_width(), k, dtype) > 0;
+    // Chunks of [k, n] would not be contiguous where they lie.
+    if (!plan.packs && !plan.widens() && layout == WeightLayout::rows) plan.width = n;
+    if (plan.packs) plan.packed_bytes = round_up(packed, 64);
+    if (!plan.packs && plan.widens())
+        plan.packed_bytes = round_up(static_cast<std::size_t>(plan.width * k) * dtype_size(dtype), 64);
     plan.chunks = (n + plan.width - 1) / plan.width;
-    const WeightLayout used = packs ? WeightLayout::packed : layout;
+    const WeightLayout used = plan.packs ? WeightLayout::packed : layout;
     plan.whole = std::make_unique<RowBlocks>(library, RightSide{plan.width, k, dtype, used});
     if (last_width() != plan.width)
         plan.last = std::make_unique<RowBlocks>(library, RightSide{last_width(), k, dtype, used});
     return plan;
 }
 
+// The chunk alone, laid out as b is.
+void widen_chunk(const ProductPlan& plan, std::int64_t chunk, const std::byte* b, float* to) {
+    const auto* from = reinterpret_cast<const bfloat16*>(b + plan.offset(chunk));
+    const std::int64_t columns = plan.columns(chunk);
+    if (plan.layout == WeightLayout::columns) return widen(from, to, columns * plan.k);
+    for (std::int64_t row = 0; row < plan.k; ++row) widen(from + row * plan.n, to + row * columns, columns);
+}
+
 }  // namespace
 
 std::size_t ProductPlan::offset(std::int64_t chunk) const {
     const std::int64_t elements = begin(chunk) * (layout == WeightLayout::columns ? k : 1);
-    return static_cast<std::size_t>(elements) * dtype_size(dtype);
+    return static_cast<std::size_t>(elements) * dtype_size(stored);
 }
 
 void ProductPlan::pack(const ProductLibrary& library, std::int64_t chunk, const std::byte* b,
                        std::byte* to) const {
+    const RightSide side{columns(chunk), k, dtype, layout};
     const std::int64_t stride = layout == WeightLayout::columns ? k : n;
-    library.pack({columns(chunk), k, dtype, layout}, stride, b + offset(chunk), to);
+    if (!widens()) return library.pack(side, stride, b + offset(chunk), to);
+    if (!packs) return widen_chunk(*this, chunk, b, reinterpret_cast<float*>(to));
+    thread_local Lines wide;
+    wide.reserve(static_cast<std::size_t>(side.n * k) * sizeof(float));
+    widen_chunk(*this, chunk, b, reinterpret_cast<float*>(wide.data()));
+    library.pack(side, layout == WeightLayout::columns ? k : side.n, wide.data(), to);
 }
 
 const ProductPlan& product_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
@@ -64,7 +83,10 @@ const ProductPlan& product_plan(const ProductLibrary& library, std::int64_t n, s
     const std::tuple key(&library, n, k, dtype, layout);
     const auto found = plans.find(key);
     if (found != plans.end()) return found->second;
-    return plans.emplace(key, make_plan(library, n, k, dtype, layout)).first->second;
+    ProductPlan plan = make_plan(library, n, k, dtype, dtype, layout);
+    if (dtype == DType::bfloat16 && !plan.supported())
+        plan = make_plan(library, n, k, DType::float32, dtype, layout);
+    return plans.emplace(key, std::move(plan)).first->second;
 }
 
 }  // namespace tandem::ops::detail

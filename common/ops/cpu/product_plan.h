@@ -1,5 +1,8 @@
 // How a matmul's right-hand side is cut into chunks of columns, with their row blocks. Depends on the library
 // and (n, k, dtype, layout) only.
+//
+// Where the library has no kernels for bfloat16, as oneDNN has none on machines without its instructions, a plan widens:
+// it multiplies in float32, and its packed chunks are b in float32.
 #pragma once
 
 #include <memory>
@@ -10,20 +13,23 @@ namespace tandem::ops::detail {
 
 struct ProductPlan {
     std::int64_t n, k;
-    DType dtype;
+    DType dtype;             // that the kernels multiply
+    DType stored;            // of b
     WeightLayout layout;     // of b as it is stored
     std::int64_t width = 0;  // columns of every chunk but the last
     std::int64_t chunks = 0;
-    std::size_t packed_bytes = 0;  // of a chunk, and from one to the next; 0: chunks are not packed
+    std::size_t packed_bytes = 0;  // of a chunk, and from one to the next; 0: chunks are read where they lie
+    bool packs = false;            // in the library's layout; else in b's, for widening alone
     std::unique_ptr<RowBlocks> whole = nullptr, last = nullptr;  // null `last`: it is as wide as the others
 
     std::int64_t begin(std::int64_t chunk) const { return chunk * width; }
     std::int64_t columns(std::int64_t chunk) const { return chunk + 1 < chunks ? width : n - begin(chunk); }
     RowBlocks& blocks(std::int64_t chunk) const { return last && chunk + 1 == chunks ? *last : *whole; }
+    bool widens() const { return stored != dtype; }
     bool supported() const { return whole->base() > 0 && (!last || last->base() > 0); }
     // Where the chunk begins in b as it is stored.
     std::size_t offset(std::int64_t chunk) const;
-    // For a plan whose chunks are packed.
+    // For a plan with packed_bytes.
     void pack(const ProductLibrary& library, std::int64_t chunk, const std::byte* b, std::byte* to) const;
 };
 

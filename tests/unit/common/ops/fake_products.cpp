@@ -106,6 +106,14 @@ std::unique_ptr<ProductKernel> make_but_64(const Product& product) {
     return product.m == 64 ? nullptr : make<alike>(product);
 }
 
+// As oneDNN on a machine without bfloat16's instructions.
+std::unique_ptr<ProductKernel> make_float32(const Product& product) {
+    return product.b.dtype == DType::float32 ? make<alike>(product) : nullptr;
+}
+std::size_t float32_packed_bytes(std::int64_t n, std::int64_t k, DType dtype) {
+    return dtype == DType::float32 ? packed_bytes(n, k, dtype) : 0;
+}
+
 template <Parts parts>
 constexpr ProductLibrary packing{make<parts>, packed_bytes, pack};
 
@@ -133,6 +141,18 @@ const std::vector<FakeProducts>& fake_products() {
          16,
          {64, 16}},
         {"no kernel of 64 rows", {make_but_64, packed_bytes, pack}, true, 16, {16, 8, 4, 1}},
+        {"float32 alone, packed",
+         {make_float32, float32_packed_bytes, pack},
+         true,
+         16,
+         {64, 16, 8, 4, 1},
+         false},
+        {"float32 alone, nothing packed",
+         {make_float32, nothing_packed, pack},
+         true,
+         16,
+         {64, 16, 8, 4, 1},
+         false},
     };
     return all;
 }

@@ -15,6 +15,7 @@ struct FakeProducts {
     // For a right-hand side of 20 columns and 96 rows:
     std::int64_t base;
     std::vector<std::int64_t> sizes_that_agree;
+    bool has_bfloat16 = true;
 };
 
 const std::vector<FakeProducts>& fake_products();

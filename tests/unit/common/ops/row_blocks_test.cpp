@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "common/ops/cpu/product.h"
+#include "common/ops/cpu/rows.h"
 #include "tests/unit/common/ops/fake_products.h"
 #include "tests/unit/common/ops/oracle.h"
 
@@ -59,6 +60,7 @@ TEST_P(OverLibrary, TheFakeBreaksTheRuleAsItSays) {
 
 TEST_P(OverLibrary, TheCheckNotices) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        if (dtype == DType::bfloat16 && !fake().has_bfloat16) continue;
         const bool packs = library().packed_bytes(20, 96, dtype) > 0;
         RowBlocks blocks(library(), {20, 96, dtype, packs ? WeightLayout::packed : WeightLayout::columns});
         EXPECT_EQ(blocks.base(), fake().base) << fake().name;
@@ -142,6 +144,42 @@ TEST_P(OverLibrary, RowsDoNotDependOnTheirCompany) {
                     if (HasFatalFailure() || HasNonfatalFailure())
                         FAIL() << fake().name << " n " << n << " k " << k << " m " << m << " threads "
                                << threads;
+                }
+            }
+        }
+    }
+}
+
+Tensor in_float32(const Tensor& tensor) {
+    const Tensor wide = zeros(tensor.shape());
+    ops::detail::widen(tensor.data<bfloat16>(), wide.data<float>(), tensor.numel());
+    return wide;
+}
+
+// Without kernels for bfloat16: to the bit what float32 copies of a, b and the bias give, rounded at the end.
+TEST_P(OverLibrary, WidensWhatTheLibraryCannotMultiply) {
+    if (fake().has_bfloat16) return;
+    std::mt19937 generator(13);
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{20, 96}, {1030, 9}, {130, 2500}}) {
+        for (const WeightLayout layout : {WeightLayout::columns, WeightLayout::rows}) {
+            const bool columns = layout == WeightLayout::columns;
+            const Tensor x = random_tensor(generator, {37, k}, DType::bfloat16);
+            const Tensor b = random_tensor(generator, columns ? Shape{n, k} : Shape{k, n}, DType::bfloat16);
+            const Tensor bias = random_tensor(generator, {n}, DType::bfloat16);
+            const Form wide_form{DType::float32, DType::float32, layout, true, false};
+            const Tensor wide = multiplied(library(), wide_form, in_float32(x), 0, 37, in_float32(b),
+                                           in_float32(bias), 1, false);
+            const Tensor rounded = zeros({37, n}, DType::bfloat16);
+            narrow(wide.data<float>(), rounded.data<bfloat16>(), wide.numel());
+            for (const int threads : {1, 2}) {
+                for (const bool packed : {false, columns}) {
+                    const Form form{DType::bfloat16, DType::float32, layout, true, false};
+                    testing::expect_same_bits(multiplied(library(), form, x, 0, 37, b, bias, threads, packed),
+                                              wide, "float32");
+                    const Form narrow_form{DType::bfloat16, DType::bfloat16, layout, true, false};
+                    testing::expect_same_bits(
+                        multiplied(library(), narrow_form, x, 0, 37, b, bias, threads, packed), rounded,
+                        "bfloat16");
                 }
             }
         }
