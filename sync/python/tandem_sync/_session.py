@@ -15,10 +15,10 @@ from ._config import config_text
 from ._errors import Error, InvalidError
 from ._fsdp import named_parameters, require_no_copies
 from ._group import Group
-from ._library import Mesh_, Options_, Placement_, Report_, Tensor_, call
+from ._library import Options_, Report_, call
 from ._names import hf
 from ._push import Push, Report, report_of
-from ._shard import CUDA, Described, Mesh, address_of, describe, is_elsewhere
+from ._shard import CUDA, Described, Mesh, address_of, describe, is_elsewhere, to_c
 
 Names = Callable[[str], "str | None"] | Mapping[str, str]
 
@@ -393,29 +393,5 @@ class Session:
             return
         meshes: dict[int, Mesh] = {}
         found = [describe(name, value, meshes) for name, value in items]
-        call("td_session_publish", self._handle, _to_c(found), len(found))
+        call("td_session_publish", self._handle, to_c(found), len(found))
         self._published, self._places = found, places
-
-
-def _to_c(tensors: list[Described]) -> Any:
-    meshes: dict[Mesh, Any] = {}
-    raw = (Tensor_ * len(tensors))()
-    for to, one in zip(raw, tensors):
-        to.size, to.name, to.data, to.dtype = c.sizeof(Tensor_), one.name.encode(), one.address or None, one.dtype
-        to.device_type, to.device_id, to.ndim = one.device[0], one.device[1], len(one.global_shape)
-        if len(one.local_shape) != len(one.global_shape):
-            raise InvalidError(f"tensor '{one.name}' is {one.local_shape} here and {one.global_shape} in all", 1)
-        to.global_shape = (c.c_int64 * len(one.global_shape))(*one.global_shape)
-        to.local_shape = (c.c_int64 * len(one.local_shape))(*one.local_shape)
-        if one.mesh is None:
-            continue
-        if len(one.placements) != len(one.mesh.sizes):
-            raise InvalidError(f"tensor '{one.name}': {len(one.placements)} placements on a mesh of {one.mesh.sizes}", 1)
-        if one.mesh not in meshes:
-            sizes = (c.c_int32 * len(one.mesh.sizes))(*one.mesh.sizes)
-            ranks = (c.c_int32 * len(one.mesh.ranks))(*one.mesh.ranks)
-            meshes[one.mesh] = Mesh_(c.sizeof(Mesh_), len(one.mesh.sizes), sizes, ranks)
-        to.mesh = c.pointer(meshes[one.mesh])
-        placements = (Placement_ * len(one.placements))(*[Placement_(p.kind, p.dim, p.split_factor, 0) for p in one.placements])
-        to.placements = placements
-    return raw  # ctypes keeps what its pointers lead to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as c
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ._errors import InvalidError
+from ._library import Mesh_, Placement_, Tensor_
 
 DTYPES = {"float32": 0, "bfloat16": 1, "int32": 2, "int64": 3, "uint8": 4, "float8_e4m3fn": 5, "int8": 6, "float16": 7}
 CPU, CUDA = 1, 2
@@ -157,6 +159,31 @@ def describe(name: str, value: Any, meshes: dict[int, Mesh]) -> Described:
     if hasattr(value, "_local_tensor") and hasattr(value, "placements"):
         return _dtensor(name, value, meshes)
     return _memory(name, value)
+
+
+def to_c(tensors: list[Described]) -> Any:
+    """As the C library takes them. Raises InvalidError naming a tensor whose shapes or placements do not fit its mesh."""
+    meshes: dict[Mesh, Any] = {}
+    raw = (Tensor_ * len(tensors))()
+    for to, one in zip(raw, tensors):
+        to.size, to.name, to.data, to.dtype = c.sizeof(Tensor_), one.name.encode(), one.address or None, one.dtype
+        to.device_type, to.device_id, to.ndim = one.device[0], one.device[1], len(one.global_shape)
+        if len(one.local_shape) != len(one.global_shape):
+            raise InvalidError(f"tensor '{one.name}' is {one.local_shape} here and {one.global_shape} in all", 1)
+        to.global_shape = (c.c_int64 * len(one.global_shape))(*one.global_shape)
+        to.local_shape = (c.c_int64 * len(one.local_shape))(*one.local_shape)
+        if one.mesh is None:
+            continue
+        if len(one.placements) != len(one.mesh.sizes):
+            raise InvalidError(f"tensor '{one.name}': {len(one.placements)} placements on a mesh of {one.mesh.sizes}", 1)
+        if one.mesh not in meshes:
+            sizes = (c.c_int32 * len(one.mesh.sizes))(*one.mesh.sizes)
+            ranks = (c.c_int32 * len(one.mesh.ranks))(*one.mesh.ranks)
+            meshes[one.mesh] = Mesh_(c.sizeof(Mesh_), len(one.mesh.sizes), sizes, ranks)
+        to.mesh = c.pointer(meshes[one.mesh])
+        placements = (Placement_ * len(one.placements))(*[Placement_(p.kind, p.dim, p.split_factor, 0) for p in one.placements])
+        to.placements = placements
+    return raw  # ctypes keeps what its pointers lead to
 
 
 def _memory(name: str, value: Any) -> Described:
