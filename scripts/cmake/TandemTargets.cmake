@@ -27,9 +27,19 @@ endfunction()
 # TANDEM_WITH_CUDA as 1 or 0.
 # CI, the quickstart and the sanitizer builds join the sources of a target into one where they can (CMAKE_UNITY_BUILD),
 # which halves a build from nothing and lengthens one after a change: the presets dev and cpu do not. So names in the unnamed
-# namespaces of a folder differ. Sources for CUDA stay alone.
+# namespaces of a folder differ. Of the sources for CUDA those of CUDA_JOINED are joined, the others stay alone: nvcc reads the
+# headers of each four times, which takes longer than what a small kernel is made of.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_JOINED;CUDA_DEPS" ${ARGN})
+  if(ARG_CUDA_JOINED AND CMAKE_UNITY_BUILD)
+    list(TRANSFORM ARG_CUDA_JOINED REPLACE "(.+)" "#include \"${CMAKE_CURRENT_SOURCE_DIR}/\\1\"\n" OUTPUT_VARIABLE text)
+    string(CONCAT text ${text})
+    set(joined ${CMAKE_CURRENT_BINARY_DIR}/${name}_joined.cu)
+    file(CONFIGURE OUTPUT ${joined} CONTENT "${text}")
+    list(APPEND ARG_CUDA_SOURCES ${joined})
+  else()
+    list(APPEND ARG_CUDA_SOURCES ${ARG_CUDA_JOINED})
+  endif()
   set(with_cuda 0)
   if(TANDEM_CUDA)
     set(with_cuda 1)
@@ -65,6 +75,9 @@ endfunction()
 # for long themselves, in an oracle, say COMPUTES and get -O1. GCC 12 warns of std::string's own copies in some of them,
 # depending on the length of the path that they are built in.
 set(TANDEM_TEST_OPTIONS -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+if(NOT TANDEM_SANITIZE)
+  list(APPEND TANDEM_TEST_OPTIONS $<$<CONFIG:Release>:-g0>)  # a sixth faster; what fails in a test says where by itself
+endif()
 add_custom_target(tandem_asan_tests)
 add_custom_target(tandem_tsan_tests)
 add_custom_target(tandem_gpu_tests)
@@ -127,7 +140,8 @@ function(tandem_is_built out)
 endfunction()
 
 # tandem_entry(NAME COMMAND … [LABELS unit …] [TIMEOUT s] [PROCESSORS n] [ENVIRONMENT KEY=VALUE …]): what CTest runs, the only
-# place where it is told so. Labels: tests/README.md.
+# place where it is told so. TIMEOUT: what it may take on a machine at rest; one that is busy, old or under a sanitizer has
+# three times that. Labels: tests/README.md.
 function(tandem_entry name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -144,8 +158,9 @@ function(tandem_entry name)
     return()
   endif()
   add_test(NAME ${name} COMMAND ${ARG_COMMAND} COMMAND_EXPAND_LISTS)
+  math(EXPR deadline "3 * ${ARG_TIMEOUT}")
   # Those that take long begin first, so that none is left alone at the end.
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${deadline} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}
                        ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 
@@ -251,7 +266,7 @@ set(TANDEM_ON_HOST_DEFINITION TANDEM_KERNELS_ON_HOST="tests/support/kernels_on_h
 # tandem_racechecked(a.cu …): the folder's tests have these kernels as C++, under a racecheck that takes the place of the
 # thread sanitizer: without it under the address sanitizer.
 function(tandem_racechecked)
-  set(racecheck -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
+  set(racecheck -fsanitize=thread --param=tsan-instrument-func-entry-exit=0 -g1)  # it names lines
   if(TANDEM_SANITIZE)
     set(racecheck)
   endif()

@@ -9,7 +9,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr std::int64_t kSumBlocks = 1024;  // a constant: the order of the sum must not depend on the GPU
 
 __device__ __forceinline__ bool is_non_finite(float value) {

@@ -11,9 +11,8 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kBlocksOfWarp = 4;
-constexpr std::int64_t kTile = shared::kXxh3Block * kBlocksOfWarp * (kThreads / 32);
+constexpr std::int64_t kCopyTile = shared::kXxh3Block * kBlocksOfWarp * (kThreads / 32);
 constexpr std::size_t kShortBytes = 256;      // as far apart lie the bytes of items that are too short
 constexpr std::size_t kSumsBytes = 64 << 20;  // of the items that are hashed side by side
 
@@ -95,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     const DeviceItem item = items[index];
     assume_global(item);
     const unsigned lane = threadIdx.x % 32;
-    const auto tile = static_cast<std::uint64_t>(blockIdx.x - starts[index]) * kTile;
+    const auto tile = static_cast<std::uint64_t>(blockIdx.x - starts[index]) * kCopyTile;
     const std::uint64_t first = tile + (threadIdx.x / 32) * (kBlocksOfWarp * shared::kXxh3Block);
     const std::uint64_t end = first + kBlocksOfWarp * shared::kXxh3Block;
     if (first >= item.bytes) return;
@@ -254,7 +253,7 @@ void run(Work& work, std::span<const CopyItem> items) {
         }
         checksums.push_back(from.checksum);
         hashes = hashes || item.hashed;
-        starts.push_back(starts.back() + ceil_div(static_cast<std::int64_t>(item.bytes), kTile));
+        starts.push_back(starts.back() + ceil_div(static_cast<std::int64_t>(item.bytes), kCopyTile));
     }
     const auto count = static_cast<std::int64_t>(list.size());
     const shared::Xxh3Secret secret = shared::xxh3_secret();

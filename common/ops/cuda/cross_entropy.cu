@@ -13,7 +13,7 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kLossThreads = 512;
 constexpr int kGradientThreads = 256;
 constexpr std::int64_t kGradientTile = kGradientThreads * kVector * 4;
 
@@ -31,29 +31,30 @@ __device__ shared::SoftmaxSums merge_lanes(shared::SoftmaxSums sums, float inver
 
 // Grid: results, a block each.
 template <bool kBfloat16>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kLossThreads)
     logprob_kernel(Elements logits, std::int64_t vocab, LogprobRows rows) {
-    __shared__ shared::SoftmaxSums room[kThreads / 32];
+    __shared__ shared::SoftmaxSums room[kLossThreads / 32];
     const std::int64_t row = blockIdx.x;
     const std::int64_t base = (rows.rows == nullptr ? row : rows.rows[row]) * vocab;
     const float inverse_temperature =
         rows.inverse_temperatures == nullptr ? rows.inverse_temperature : rows.inverse_temperatures[row];
     shared::SoftmaxSums sums;
-    walk_logits<kThreads, kBfloat16>(logits, base, static_cast<int>(vocab),
-                                     [&]<int kCount>(const float(&x)[kCount], const auto&) {
-                                         float max = sums.max;
+    walk_logits<kLossThreads, kBfloat16>(logits, base, static_cast<int>(vocab),
+                                         [&]<int kCount>(const float(&x)[kCount], const auto&) {
+                                             float max = sums.max;
 #pragma unroll
-                                         for (int i = 0; i < kCount; ++i) max = x[i] > max ? x[i] : max;
-                                         if (max > sums.max) shared::raise(sums, max, inverse_temperature);
+                                             for (int i = 0; i < kCount; ++i) max = x[i] > max ? x[i] : max;
+                                             if (max > sums.max)
+                                                 shared::raise(sums, max, inverse_temperature);
 #pragma unroll
-                                         for (int i = 0; i < kCount; ++i)
-                                             shared::take(sums, x[i], inverse_temperature);
-                                     });
+                                             for (int i = 0; i < kCount; ++i)
+                                                 shared::take(sums, x[i], inverse_temperature);
+                                         });
     sums = merge_lanes(sums, inverse_temperature);
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sums;
     __syncthreads();
     if (threadIdx.x != 0) return;
-    for (int i = 1; i < kThreads / 32; ++i) sums = shared::merge(sums, room[i], inverse_temperature);
+    for (int i = 1; i < kLossThreads / 32; ++i) sums = shared::merge(sums, room[i], inverse_temperature);
     const std::int32_t target = rows.targets[row];
     if (sums.sum == 0.0f) {  // no column, or none but -inf
         rows.lse[row] = -INFINITY;
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(kGradientThreads)
 void logprob_rows(Work& work, const Tensor& logits, const LogprobRows& rows, std::int64_t count) {
     const std::int64_t vocab = logits.dim(1);
     const Elements from = elements(logits, vocab);
-    work.launch(from.is_bfloat16 ? logprob_kernel<true> : logprob_kernel<false>, count, kThreads, 0, from,
+    work.launch(from.is_bfloat16 ? logprob_kernel<true> : logprob_kernel<false>, count, kLossThreads, 0, from,
                 vocab, rows);
 }
 

@@ -9,9 +9,8 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr std::int64_t kPiece = 8;  // bytes of gaps or bitmap that a thread has
-constexpr std::int64_t kTile = kThreads * kPiece;
+constexpr std::int64_t kApplyTile = kThreads * kPiece;
 
 // The encoding: gaps or a bitmap say which elements change, `values` has them in order.
 struct Encoding {
@@ -52,14 +51,15 @@ __device__ __forceinline__ Marks marks_of(const Encoding& from, std::int64_t beg
 // Grid: tiles.
 __global__ void __launch_bounds__(kThreads) count_kernel(Encoding from, Marks* tiles) {
     __shared__ std::uint64_t room[32];
-    Marks mine = marks_of(from, blockIdx.x * kTile + threadIdx.x * kPiece);
+    Marks mine = marks_of(from, blockIdx.x * kApplyTile + threadIdx.x * kPiece);
     mine.passed = block_sum(mine.passed, room);
     mine.changes = block_sum(mine.changes, room);
     if (threadIdx.x == 0) tiles[blockIdx.x] = mine;
 }
 
 // One block: the tiles' counts become what is before each of them.
-__global__ void __launch_bounds__(kThreads) scan_kernel(Marks* tiles, std::int64_t count, Marks* totals) {
+__global__ void __launch_bounds__(kThreads)
+    scan_marks_kernel(Marks* tiles, std::int64_t count, Marks* totals) {
     __shared__ std::uint64_t room[33];
     Marks before;
     for (std::int64_t begin = 0; begin < count; begin += kThreads) {
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(Marks* tiles, std::int64
 // Grid: tiles.
 __global__ void __launch_bounds__(kThreads) apply_kernel(Encoding from, const Marks* tiles, Target target) {
     __shared__ std::uint64_t room[33];
-    const std::int64_t begin = blockIdx.x * kTile + threadIdx.x * kPiece;
+    const std::int64_t begin = blockIdx.x * kApplyTile + threadIdx.x * kPiece;
     const Marks mine = marks_of(from, begin);
     Marks all, here = tiles[blockIdx.x];
     here.passed += block_exclusive_sum(mine.passed, room, all.passed);
@@ -144,10 +144,10 @@ void delta_apply(Stream& stream, DeltaCodec codec, ConstSpan encoded, std::size_
         from.bytes = static_cast<std::int64_t>(layout.gap_bytes);
         from.values = encoded.data + sizeof(std::uint32_t);
     }
-    const std::int64_t count = ceil_div(from.bytes, kTile);
+    const std::int64_t count = ceil_div(from.bytes, kApplyTile);
     Marks* const tiles = work.scratch<Marks>(count + 1);
     work.launch(count_kernel, count, kThreads, 0, from, tiles);
-    work.launch(scan_kernel, 1, kThreads, 0, tiles, count, tiles + count);
+    work.launch(scan_marks_kernel, 1, kThreads, 0, tiles, count, tiles + count);
     const Marks totals = fetch<Marks>(work, tiles + count);
     const std::uint8_t last =
         from.bytes == 0 ? std::uint8_t{0} : fetch<std::uint8_t>(work, from.marks + from.bytes - 1);

@@ -10,8 +10,7 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr std::int64_t kTile = kThreads * kOfThread;
+constexpr std::int64_t kEncodeTile = kThreads * kOfThread;
 constexpr int kScanThreads = 256;
 
 // Positions of changed elements of a tile, -1: none; then what the scan makes of them.
@@ -89,11 +88,11 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ std::uint32_t room[32];
     __shared__ int positions[32];
     __shared__ std::uint32_t words[kThreads];
-    const std::int64_t begin = blockIdx.x * kTile;
+    const std::int64_t begin = blockIdx.x * kEncodeTile;
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const std::int64_t at = begin + warp * 32 * kOfThread + lane * kVector;
     auto* const bytes = reinterpret_cast<std::uint8_t*>(words) + warp * 32 * kOfThread / 8 + lane;
-    if (source.whole && begin + kTile <= source.elements) {
+    if (source.whole && begin + kEncodeTile <= source.elements) {
         if (source.is_bfloat16) {
             if (source.wide) {
                 compare_whole<true, true>(source, base, at, bytes);
@@ -131,7 +130,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One block over all tiles, in order.
-__global__ void __launch_bounds__(kScanThreads) scan_kernel(Tile* tiles, std::int64_t count, Totals* totals) {
+__global__ void __launch_bounds__(kScanThreads)
+    scan_tiles_kernel(Tile* tiles, std::int64_t count, Totals* totals) {
     __shared__ std::uint64_t room[32];
     __shared__ std::int64_t positions[32];
     std::int64_t previous = -1;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
     __shared__ int positions[32];
     const Tile& tile = tiles[blockIdx.x];  // `first` may hold nothing
     if (tile.changed == 0) return;
-    const std::int64_t begin = blockIdx.x * kTile;
+    const std::int64_t begin = blockIdx.x * kEncodeTile;
     const int mine = static_cast<int>(threadIdx.x) * kOfThread;
     std::uint32_t bits = begin + mine < source.elements ? bitmap[begin / kOfThread + threadIdx.x] : 0u;
     const Changes changes(bits, mine);
@@ -224,12 +224,12 @@ DeltaResult delta_encode(Stream& stream, const DeltaSource& source, Span base, S
     if (from.whole && !packed) from.row_units = shared::divider(from.row_elements / kVector);
     {
         Work work(stream, "delta_encode");
-        const std::int64_t count = ceil_div(from.elements, kTile);
+        const std::int64_t count = ceil_div(from.elements, kEncodeTile);
         std::uint32_t* const bitmap = work.scratch<std::uint32_t>(ceil_div(from.elements, kOfThread));
         Tile* const tiles = work.scratch<Tile>(count);
         Totals* const there = work.scratch<Totals>(1);
         work.launch(compare_kernel, count, kThreads, 0, from, base.data, bitmap, tiles);
-        work.launch(scan_kernel, 1, kScanThreads, 0, tiles, count, there);
+        work.launch(scan_tiles_kernel, 1, kScanThreads, 0, tiles, count, there);
         Totals totals{};
         work.download(there, std::span<Totals>(&totals, 1));
         work.synchronize();

@@ -6,8 +6,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 std::int64_t blocks_for(std::int64_t count) {
     return std::min(ceil_div(count, kThreads * kVector), kGridBlocks);
 }

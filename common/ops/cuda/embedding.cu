@@ -11,8 +11,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 // Items: (token, 16 bytes of its row), of rows that are copied as they are.
 __global__ void __launch_bounds__(kThreads)
     gather_rows_kernel(const std::byte* table, const std::int32_t* ids, std::uint32_t items,

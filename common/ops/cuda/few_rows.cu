@@ -17,7 +17,7 @@ namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
+constexpr int kFewRowsThreads = 32 * kWarps;
 constexpr int kTurn = 128;  // terms of a warp's turn: warp w takes the turns w, w + 8, …
 
 struct FewRows {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_parts(const Sums<kTiles, kColumns>& sums, 
 template <int kTiles, int kColumns>
 __device__ __forceinline__ void add_parts(const FewRows& p, const float* parts, int row, int output) {
     using P = Parts<kTiles, kColumns>;
-    for (int i = static_cast<int>(threadIdx.x); i < 16 * kTiles * 8 * kColumns; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < 16 * kTiles * 8 * kColumns; i += kFewRowsThreads) {
         const int at_output = output + i % (16 * kTiles), at_row = row + i / (16 * kTiles);
         if (at_output >= p.outputs || at_row >= p.rows) continue;
         float sum = 0.0f;
@@ -117,7 +117,7 @@ __device__ __forceinline__ void add_parts(const FewRows& p, const float* parts, 
 // A block takes items (16 kTiles outputs, 8 kColumns rows of x) in turn, those of the same weights one after
 // another. kAhead terms of the weight are on their way while the ones before are used, across items too.
 template <int kTiles, int kColumns, int kAhead>
-__global__ void __launch_bounds__(kThreads, kTiles* kColumns > 2 ? 1 : 2)
+__global__ void __launch_bounds__(kFewRowsThreads, kTiles* kColumns > 2 ? 1 : 2)
     few_rows_kernel(FewRows p, int items) {
     TANDEM_DYNAMIC_SHARED(memory);
     float* parts = reinterpret_cast<float*>(memory);
@@ -160,7 +160,7 @@ void launch(Work& work, const FewRows& p) {
     constexpr int kResident = kMultiprocessors * (kTiles * kColumns > 4 ? 1 : 2);
     const std::int64_t items = ceil_div(p.outputs, 16 * kTiles) * ceil_div(p.rows, 8 * kColumns);
     const std::int64_t each = ceil_div(items, kResident);
-    work.launch(few_rows_kernel<kTiles, kColumns, kAhead>, ceil_div(items, each), kThreads,
+    work.launch(few_rows_kernel<kTiles, kColumns, kAhead>, ceil_div(items, each), kFewRowsThreads,
                 2 * Parts<kTiles, kColumns>::kBytes, p, static_cast<int>(items));
 }
 

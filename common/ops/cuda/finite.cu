@@ -7,8 +7,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 // The least of a block's values; as block_sum of reduce.cuh.
 __device__ __forceinline__ std::int64_t block_least(std::int64_t value, std::int64_t* room) {
 #pragma unroll

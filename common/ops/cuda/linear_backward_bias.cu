@@ -7,15 +7,15 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kBiasThreads = 128;
 constexpr std::int64_t kRows = 256;  // of a block
 
 // Block (row block, column tile): a thread sums eight columns over the block's rows.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kBiasThreads)
     bias_kernel(Elements dy, std::int64_t rows, std::int64_t columns, std::int64_t tiles, float* partial) {
     const std::int64_t row_block = blockIdx.x / tiles;
     const std::int64_t tile = blockIdx.x % tiles;
-    const std::int64_t column = (tile * kThreads + threadIdx.x) * kVector;
+    const std::int64_t column = (tile * kBiasThreads + threadIdx.x) * kVector;
     if (column >= columns) return;
     const std::int64_t count = columns - column;
     const std::int64_t begin = row_block * kRows;
@@ -44,10 +44,10 @@ void linear_backward_bias(Stream& stream, const Tensor& dy, Tensor dbias) {
     Work work(stream, "linear_backward_bias");
     const std::int64_t rows = dy.dim(0);
     const std::int64_t columns = dy.dim(1);
-    const std::int64_t tiles = ceil_div(columns, kThreads * kVector);
+    const std::int64_t tiles = ceil_div(columns, kBiasThreads * kVector);
     const std::int64_t row_blocks = ceil_div(rows, kRows);
     float* partial = work.scratch<float>(row_blocks * columns);
-    work.launch(bias_kernel, row_blocks * tiles, kThreads, 0, elements(dy, columns), rows, columns, tiles,
+    work.launch(bias_kernel, row_blocks * tiles, kBiasThreads, 0, elements(dy, columns), rows, columns, tiles,
                 partial);
     add_column_sums(work, partial, row_blocks, columns, dbias.data<float>());
 }

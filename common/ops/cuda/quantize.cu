@@ -11,8 +11,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 struct Box {
     const std::byte* data;
     std::int64_t stride;  // bytes

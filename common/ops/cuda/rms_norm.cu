@@ -11,7 +11,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kHeld = 4;  // vectors of a row that a thread keeps
 constexpr std::int64_t kWarpRow = 32 * kVector * kHeld;
 constexpr std::int64_t kPartials = 512;  // of the weight's gradient, for rows of a block each

@@ -10,8 +10,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 __device__ void angles(const RopeRows& table, std::int64_t position, std::int64_t i, std::int64_t count,
                        float (&cosines)[8], float (&sines)[8]) {
     if (position < table.positions) {

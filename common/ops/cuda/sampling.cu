@@ -18,12 +18,12 @@ using shared::kSamplingBuckets;
 using shared::kSamplingLevels;
 using shared::SamplingPlace;
 
-constexpr int kThreads = 512;
+constexpr int kSamplingThreads = 512;
 constexpr int kReplicas = 16;  // of the histogram: lanes of a warp rarely meet at one address
 constexpr std::size_t kHistogramBytes = sizeof(unsigned) * 3 * kSamplingBuckets * kReplicas;
 constexpr std::int64_t kNone = std::int64_t{1} << 40;  // no token: above all ids
 constexpr double kInfinity = 1e300;
-constexpr std::int64_t kTile = kThreads * kVector;
+constexpr std::int64_t kTile = kSamplingThreads * kVector;
 
 struct SampleRow {
     std::int64_t row;
@@ -95,9 +95,9 @@ struct Largest {
             }
         };
         if (row.values.is_bfloat16) {
-            walk_logits<kThreads, true>(row.values, row.base, static_cast<int>(row.vocab), take);
+            walk_logits<kSamplingThreads, true>(row.values, row.base, static_cast<int>(row.vocab), take);
         } else {
-            walk_logits<kThreads, false>(row.values, row.base, static_cast<int>(row.vocab), take);
+            walk_logits<kSamplingThreads, false>(row.values, row.base, static_cast<int>(row.vocab), take);
         }
     }
     // Larger for larger logits, then for earlier tokens; both zeros are one.
@@ -141,7 +141,8 @@ __device__ std::int64_t walk(const Logits& row, double wanted, double* sums, std
 // Counts and masses of the weights of this level and prefix, of at least `floor`.
 __device__ void count_weights(const Logits& row, int level, std::uint32_t prefix, std::uint32_t floor,
                               unsigned* histogram, std::uint32_t* counts, double* masses) {
-    for (unsigned i = threadIdx.x; i < 3 * kSamplingBuckets * kReplicas; i += kThreads) histogram[i] = 0;
+    for (unsigned i = threadIdx.x; i < 3 * kSamplingBuckets * kReplicas; i += kSamplingThreads)
+        histogram[i] = 0;
     __syncthreads();
     for (std::int64_t at = threadIdx.x * kVector; at < row.vocab; at += kTile) {
         float w[8];
@@ -282,7 +283,7 @@ __device__ double total_of(const Logits& row, double* room) {
 }
 
 // Greedy and unrestricted samples; the others are restricted_kernel's.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSamplingThreads)
     sample_kernel(Elements logits, std::int64_t vocab, const SampleRow* samples, std::int32_t* tokens) {
     __shared__ std::uint64_t keys[32];
     __shared__ double sums[33];
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0) tokens[blockIdx.x] = static_cast<std::int32_t>(token);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kSamplingThreads)
     restricted_kernel(Elements logits, std::int64_t vocab, const SampleRow* samples, std::int32_t* tokens) {
     TANDEM_DYNAMIC_SHARED(dynamic);
     __shared__ Search search;
@@ -354,11 +355,11 @@ void sample_tokens(Stream& stream, const Tensor& logits, std::span<const Samplin
                            [&](const SampleRow& row) { return (!row.greedy && row.restricted) == wanted; });
     };
     if (any(false))
-        work.launch(sample_kernel, count, kThreads, 0, elements(logits, vocab), vocab, described_rows,
+        work.launch(sample_kernel, count, kSamplingThreads, 0, elements(logits, vocab), vocab, described_rows,
                     chosen);
     if (any(true))
-        work.launch(restricted_kernel, count, kThreads, kHistogramBytes, elements(logits, vocab), vocab,
-                    described_rows, chosen);
+        work.launch(restricted_kernel, count, kSamplingThreads, kHistogramBytes, elements(logits, vocab),
+                    vocab, described_rows, chosen);
     if (any_logprob) {
         float* const results = work.scratch<float>(3 * count);
         logprob_rows(work, logits,

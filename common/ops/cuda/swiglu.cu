@@ -7,8 +7,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(Elements gate, Elements up, Elements y, Reach reach, std::int64_t count) {
     for_eights(reach, count, [&](const auto& eight) {

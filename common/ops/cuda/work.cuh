@@ -17,6 +17,9 @@
 
 namespace tandem::ops::TANDEM_KERNELS {
 
+// A block's, where a kernel does not ask for another number.
+inline constexpr int kThreads = 256;
+
 // Blocks that keep any GPU busy in a loop over items, and on which no result depends.
 inline constexpr std::int64_t kGridBlocks = 132 * 16;
 

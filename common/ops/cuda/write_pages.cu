@@ -7,9 +7,7 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
-
-struct Rows {
+struct PageRows {
     const std::byte *k, *v;        // [batch, row_bytes]
     std::byte *k_cache, *v_cache;  // [pages, page_size, row_bytes]
     const std::int32_t *pages, *lengths;
@@ -26,7 +24,7 @@ __device__ __forceinline__ void move(const std::byte* from, std::byte* to, int u
 }
 
 // Grid: sequences.
-__global__ void __launch_bounds__(kThreads) write_kernel(Rows rows) {
+__global__ void __launch_bounds__(kThreads) write_kernel(PageRows rows) {
     const std::int64_t sequence = blockIdx.x;
     const std::int64_t position = rows.lengths[sequence] - 1;
     if (position < 0) return;
@@ -49,9 +47,9 @@ void write_pages(Stream& stream, const Tensor& k, const Tensor& v, const Tensor&
     for (const std::byte* data : {k.raw(), v.raw(), k_cache.raw(), v_cache.raw()})
         bits |= reinterpret_cast<std::uintptr_t>(data);
     work.launch(write_kernel, k.dim(0), kThreads, 0,
-                Rows{k.raw(), v.raw(), k_cache.raw(), v_cache.raw(), pages.data<std::int32_t>(),
-                     lengths.data<std::int32_t>(), pages.dim(1), k_cache.dim(1),
-                     static_cast<std::int64_t>(row_bytes), bits % 16 == 0 ? 16 : 2});
+                PageRows{k.raw(), v.raw(), k_cache.raw(), v_cache.raw(), pages.data<std::int32_t>(),
+                         lengths.data<std::int32_t>(), pages.dim(1), k_cache.dim(1),
+                         static_cast<std::int64_t>(row_bytes), bits % 16 == 0 ? 16 : 2});
 }
 
 }  // namespace tandem::ops::TANDEM_KERNELS

@@ -7,7 +7,6 @@
 namespace tandem::ops::TANDEM_KERNELS {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr std::int64_t kWarps = kThreads / 32;
 
 __global__ void __launch_bounds__(kThreads) delta_kernel(Elements dout, Elements out, std::int64_t rows,
