@@ -2,7 +2,6 @@
 // the library, answers as a test wants them, and a record of what it was asked.
 #pragma once
 
-#include <chrono>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,9 +12,9 @@ namespace tandem::comm::nccl::fake {
 
 // How the fake behaves from now on, over all communicators.
 struct Behaviour {
-    int polls_in_progress = 2;                  // answers of "in progress" before each success
-    std::chrono::microseconds launch_takes{0};  // "in progress" until then; each look is written down
-    bool never_ready = false;                   // in progress for ever
+    int polls_in_progress = 2;  // answers of "in progress" before each success
+    int looks_at_launch = 0;    // as many answers of "in progress" after each launch, each written down
+    bool never_ready = false;   // in progress for ever
     Result init = Result::in_progress;
     Result asynchronous = Result::success;  // what the state of every communicator says
     Result all_gather = Result::in_progress;
@@ -26,7 +25,8 @@ void reset(const Behaviour& behaviour = {});
 void set(const Behaviour& behaviour);
 const Api& api();
 
-std::vector<std::string> log();  // "init", "group 3", "abort", "register 67108864", "look", …
+// "init", "group 3", "abort", "register 67108864", "look", "look after a sleep" (of this thread since the one before), …
+std::vector<std::string> log();
 int count(const std::string& entry);
 int alive();  // communicators that were made and neither destroyed nor aborted
 
