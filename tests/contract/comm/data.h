@@ -13,6 +13,13 @@
 
 namespace tandem::comm::contract {
 
+// Where each access to memory is looked at, the largest sizes are no larger than they must be.
+#if defined(TANDEM_SANITIZE_address) || defined(TANDEM_SANITIZE_thread)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 inline std::uint64_t mix(std::uint64_t seed, std::uint64_t rank, std::uint64_t index) {
     std::uint64_t x = seed * 0x9e3779b97f4a7c15 + rank * 0xbf58476d1ce4e5b9 + index * 0x94d049bb133111eb + 1;
     x ^= x >> 31;

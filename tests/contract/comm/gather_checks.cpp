@@ -8,7 +8,7 @@ namespace tandem::comm::contract {
 namespace {
 
 // In line, at the border, direct or staged in one window, staged in several windows.
-constexpr std::size_t kSizes[] = {0, 1, 4, 1000, 8192, 8193, 100'000, 5'000'001};
+constexpr std::size_t kSizes[] = {0, 1, 4, 1000, 8192, 8193, 100'000, kSanitized ? 1'200'001 : 5'000'001};
 
 void check_bytes(Span got, std::uint64_t seed, int rank, const std::string& what) {
     for (std::size_t i = 0; i < got.bytes; ++i) {
