@@ -62,15 +62,15 @@ TEST(RedistributeSweep, TwoByThree) {
     EXPECT_EQ(checked, 64 * 16 * 6 + 81 * 25 * 36);
 }
 
-// Tensors of one dim with every reduction, of two dims with one: every pair, every shape. Then two dims with
-// every reduction, the shapes in turn.
+// Tensors of one dim with every reduction: every pair, every shape. Of two dims every pair, the shapes in turn: with one
+// reduction a quarter of them for each pair, with every reduction one.
 TEST(RedistributeSweep, TwoByTwoByTwo) {
-    const int checked = sweep_mesh(
-        {2, 2, 2},
-        {oracle::options_for(1, {2}, kPartials, kDims), oracle::options_for(2, {2}, {Partial()}, kDims),
-         thinned(oracle::options_for(2, {2}, kPartials, kDims), 1)},
-        test::run_fibers);
-    EXPECT_EQ(checked, 343 * 27 * 6 + 216 * 125 * 36 + 729 * 125);
+    const int checked = sweep_mesh({2, 2, 2},
+                                   {oracle::options_for(1, {2}, kPartials, kDims),
+                                    thinned(oracle::options_for(2, {2}, {Partial()}, kDims), 9),
+                                    thinned(oracle::options_for(2, {2}, kPartials, kDims), 1)},
+                                   test::run_fibers);
+    EXPECT_EQ(checked, 343 * 27 * 6 + 216 * 125 * 9 + 729 * 125);
 }
 
 TEST(RedistributeSweep, TwoByTwoByTwoThreads) {

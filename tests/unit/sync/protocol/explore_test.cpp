@@ -125,7 +125,7 @@ std::string name_of(const Setting& setting) {
 
 // Breadth first, so that the first path to a broken promise is among the shortest.
 void explore(Setting setting) {
-    const std::size_t limit = setting_or("TANDEM_EXPLORE_STATES", 250'000);
+    const std::size_t limit = setting_or("TANDEM_EXPLORE_STATES", 120'000);
     setting.faults = static_cast<std::uint8_t>(setting.faults + setting_or("TANDEM_EXPLORE_FAULTS", 0));
     Found found;
     std::deque<std::string> open{
