@@ -2,23 +2,32 @@
 # Every test that this machine can run: unit, contract, multi-process, cases and lint. Installs what is missing. Builds for
 # GPUs as well where nvcc is. With --sanitizers, as CI runs it, the parts with threads or with input of strangers run again
 # under the address and the thread sanitizer. tests/README.md says what lives where.
-#   scripts/test.sh [--sanitizers]        --quick: as without
+#   scripts/test.sh [--sanitizers [--begun-within MINUTES]]        --quick: as without
+# A sanitizer whose tests could not begin within so many minutes is left out, and named at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sanitizers=0
-case "${1:-}" in
-"" | --quick) ;;
---sanitizers) sanitizers=1 ;;
--h | --help)
-    sed -n '2,5s/^# \{0,1\}//p' "$0"
-    exit 0
-    ;;
-*)
-    echo "scripts/test.sh: unknown option '$1'; known: --quick, --sanitizers" >&2
-    exit 2
-    ;;
-esac
+sanitizers=0 begun_within=
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --quick) ;;
+    --sanitizers) sanitizers=1 ;;
+    --begun-within)
+        shift
+        [[ ${1:-} =~ ^[1-9][0-9]{0,3}$ ]] || { echo "scripts/test.sh: --begun-within takes a number of minutes" >&2; exit 2; }
+        begun_within=$((60 * $1))
+        ;;
+    -h | --help)
+        sed -n '2,6s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    *)
+        echo "scripts/test.sh: unknown option '$1'; known: --quick, --sanitizers, --begun-within" >&2
+        exit 2
+        ;;
+    esac
+    shift
+done
 scripts/install.sh --tests
 
 # With a CUDA toolkit, for GPUs too: everything is compiled, and the tests are the same ones.
@@ -40,6 +49,10 @@ finish_build() {
     wait "$build_process" || { cat "build/$1.log"; exit 1; }
 }
 test_with() {
+    if [ -n "$begun_within" ] && [ "$SECONDS" -gt "$begun_within" ]; then
+        not_run+=("tests with $1: $((SECONDS / 60)) minutes had passed, and they had to begin within $((begun_within / 60)); run scripts/test.sh --sanitizers")
+        return
+    fi
     step "tests with $1"
     ctest --test-dir "build/$1" --output-on-failure -j "$tests_at_once" -L "$1" --no-tests=error
 }

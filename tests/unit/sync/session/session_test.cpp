@@ -28,10 +28,11 @@ TEST_P(EveryMode, EveryLayoutAndCastLandsByteForByte) {
                                       {{2, 2}, {Shard(0), Replicate()}},
                                       {{2, 2}, {StridedShard(0, 2), Shard(0)}},
                                       {{2, 2}, {Shard(0), Shard(1)}}};
-    const std::vector<std::pair<DType, DType>> casts{{DType::float32, DType::bfloat16},
-                                                     {DType::float32, DType::float32},
-                                                     {DType::bfloat16, DType::bfloat16},
-                                                     {DType::bfloat16, DType::float32}};
+    std::vector<std::pair<DType, DType>> casts{{DType::float32, DType::bfloat16},
+                                               {DType::bfloat16, DType::bfloat16}};
+#if !defined(TANDEM_SANITIZE_address) && !defined(TANDEM_SANITIZE_thread)  // which are for what layouts do
+    casts.insert(casts.end(), {{DType::float32, DType::float32}, {DType::bfloat16, DType::float32}});
+#endif
     for (const Layout& layout : layouts) {
         for (const auto& [from, to] : casts) {
             SCOPED_TRACE(tandem::to_string(layout.placements));
