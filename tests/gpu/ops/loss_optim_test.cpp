@@ -189,8 +189,13 @@ TEST(GpuOptim, AdamWCountsWhatIsNotFinite) {
 }
 
 TEST(GpuOptim, FindsWhatIsNotFinite) {
+#if defined(TANDEM_KERNELS_ON_HOST)
+    constexpr std::int64_t kMost = 70'001;
+#else
+    constexpr std::int64_t kMost = 600'001;
+#endif
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16, DType::float8_e4m3fn}) {
-        for (const std::int64_t count : {0, 1, 9, 4096, 5003, 70'001}) {
+        for (const std::int64_t count : std::initializer_list<std::int64_t>{0, 1, 9, 4096, 5003, kMost}) {
             SCOPED_TRACE(count);
             const Tensor values = Tensor::zeros({count}, dtype, "t");
             const auto find = [&] { return tested::find_non_finite(tested_stream(), to_tested(values)); };

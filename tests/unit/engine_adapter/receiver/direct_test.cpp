@@ -67,9 +67,8 @@ TEST_F(DirectTest, ARegionThatCannotBeMappedSoLargeLeavesNothingBehind) {
 }
 
 TEST(LargePlan, AHundredThousandTransfersAreAttachedAndLoaded) {
-    const auto in_time = [] {
-        return Deadline::after_ms(60'000);
-    };  // much work, where a sanitizer watches it
+    // Much work, where a sanitizer watches it.
+    const auto in_time = [] { return Deadline::after_ms(60'000); };
     constexpr std::size_t kPiece = 16;
     constexpr std::size_t kTransfers = 100'000;
     constexpr std::size_t kBuckets = 100;
