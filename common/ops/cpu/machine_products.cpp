@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/ops/cpu/lines.h"
+#include "common/ops/cpu/pack_tiles.h"
 #include "common/ops/cpu/pair_products.h"
 #include "common/ops/cpu/product_library.h"
 
@@ -14,11 +15,15 @@ namespace {
 
 constexpr std::int64_t kTrialRows = 16;
 
-// How to multiply by a packed side as oneDNN does.
+// How to multiply by a side in pairs as oneDNN does by it packed.
 struct PairPlan {
     std::int64_t columns = 0;  // of a block; 0: ours are not used
     std::int64_t chain = 0;
 };
+
+const PairProducts& products_of(DType dtype) {
+    return dtype == DType::bfloat16 ? kPairProducts : kWidenedProducts;
+}
 
 class PairKernel : public ProductKernel {
   public:
@@ -29,18 +34,19 @@ class PairKernel : public ProductKernel {
     }
     bool run_to(std::int64_t rows, const std::byte* a, const std::byte* b, const Destination& to) override {
         const bool wide = to.dtype == DType::float32;
-        kPairProducts.multiply({.rows = rows,
-                                .n = side_.n,
-                                .k = side_.k,
-                                .columns = plan_.columns,
-                                .chain = plan_.chain,
-                                .a = reinterpret_cast<const std::uint16_t*>(a),
-                                .b = reinterpret_cast<const std::uint32_t*>(b),
-                                .bias = to.bias,
-                                .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
-                                .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
-                                .c_row = to.stride,
-                                .next = reinterpret_cast<const char*>(to.next)});
+        products_of(side_.dtype)
+            .multiply({.rows = rows,
+                       .n = side_.n,
+                       .k = side_.k,
+                       .columns = plan_.columns,
+                       .chain = plan_.chain,
+                       .a = a,
+                       .b = reinterpret_cast<const std::uint32_t*>(b),
+                       .bias = to.bias,
+                       .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
+                       .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
+                       .c_row = to.stride,
+                       .next = reinterpret_cast<const char*>(to.next)});
         return true;
     }
 
@@ -50,14 +56,19 @@ class PairKernel : public ProductKernel {
     const PairPlan plan_;
 };
 
-// Numbers of both signs whose sums round at nearly every step.
-Lines trial_numbers(std::int64_t count) {
+// bfloat16 of both signs whose sums round at nearly every step, in a dtype that holds them.
+Lines trial_numbers(std::int64_t count, DType dtype) {
     std::minstd_rand generator(1);
-    Lines result(static_cast<std::size_t>(count) * sizeof(std::uint16_t));
-    auto* const to = reinterpret_cast<std::uint16_t*>(result.data());
+    Lines result(static_cast<std::size_t>(count) * dtype_size(dtype));
     for (std::int64_t i = 0; i < count; ++i) {
         const auto bits = static_cast<std::uint32_t>(generator());
-        to[i] = static_cast<std::uint16_t>((bits >> 8 & 0x807f) | (121 + bits % 13) << 7);
+        const std::uint32_t number = (bits >> 8 & 0x807f) | (121 + bits % 13) << 7, wide = number << 16;
+        const auto narrow = static_cast<std::uint16_t>(number);
+        if (dtype == DType::float32) {
+            std::memcpy(result.data() + i * 4, &wide, sizeof(wide));
+        } else {
+            std::memcpy(result.data() + i * 2, &narrow, sizeof(narrow));
+        }
     }
     return result;
 }
@@ -66,21 +77,35 @@ Lines outputs(std::int64_t n) {
     return Lines(static_cast<std::size_t>(kTrialRows * n) * sizeof(float));
 }
 
+// What oneDNN makes of the trial's numbers; nothing where it has no kernel.
+Lines wanted_outputs(const RightSide& side) {
+    const RightSide packed_side{side.n, side.k, side.dtype, WeightLayout::packed};
+    ProductKernel* const library =
+        product_kernel(onednn(), {kTrialRows, false, packed_side, false, DType::float32, 1});
+    if (library == nullptr) return {};
+    const Lines a = trial_numbers(kTrialRows * side.k, side.dtype),
+                b = trial_numbers(side.n * side.k, side.dtype);
+    Lines packed(onednn().packed_bytes(side.n, side.k, side.dtype)), result = outputs(side.n);
+    onednn().pack({side.n, side.k, side.dtype, WeightLayout::columns}, side.k, b.data(), packed.data());
+    library->run(a.data(), packed.data(), result.data());
+    return result;
+}
+
 // The chain by which ours have the bits of oneDNN's.
 PairPlan find_plan(const RightSide& side) {
-    const std::int64_t columns = onednn_pair_columns(side.n, side.k);
+    const std::int64_t columns = onednn_tile_columns(side.n, side.k, side.dtype);
     if (columns == 0 || columns > kMostPairColumns) return {};
-    ProductKernel* const library =
-        product_kernel(onednn(), {kTrialRows, false, side, false, DType::float32, 1});
-    if (library == nullptr) return {};
-    const Lines a = trial_numbers(kTrialRows * side.k), b = trial_numbers(side.n * side.k);
-    Lines packed(onednn().packed_bytes(side.n, side.k, side.dtype)), wanted = outputs(side.n);
-    onednn().pack({side.n, side.k, side.dtype, WeightLayout::columns}, side.k, b.data(), packed.data());
-    library->run(a.data(), packed.data(), wanted.data());
+    const Lines wanted = wanted_outputs(side);
+    if (wanted.bytes() == 0) return {};
+    const Lines a = trial_numbers(kTrialRows * side.k, side.dtype),
+                b = trial_numbers(side.n * side.k, DType::bfloat16);
+    Lines pairs(pair_tiles_bytes(side.n, side.k, columns));
+    pack_tiles({side.n, side.k, DType::bfloat16, WeightLayout::columns}, side.k, columns, b.data(),
+               pairs.data());
     for (const std::int64_t chain : {512, 1024, 2048, 1 << 30}) {
         const PairPlan plan{columns, chain};
         Lines got = outputs(side.n);
-        PairKernel(kTrialRows, side, plan).run(a.data(), packed.data(), got.data());
+        PairKernel(kTrialRows, side, plan).run(a.data(), pairs.data(), got.data());
         if (std::memcmp(got.data(), wanted.data(), got.bytes()) == 0) return plan;
     }
     return {};
@@ -95,18 +120,23 @@ PairPlan plan_of(const RightSide& side) {
 }
 
 std::unique_ptr<ProductKernel> make_on_machine(const Product& p) {
-    const bool ours = p.m <= kMostPairRows && p.b.dtype == DType::bfloat16 &&
-                      p.b.layout == WeightLayout::packed && !p.transpose_a && !p.accumulate &&
-                      p.output == DType::float32 && kPairProducts.runs_here();
+    const WeightLayout pairs = p.b.dtype == DType::bfloat16 ? WeightLayout::packed : WeightLayout::pairs;
+    const bool ours = p.m <= kMostPairRows && p.b.layout == pairs && !p.transpose_a && !p.accumulate &&
+                      p.output == DType::float32 && products_of(p.b.dtype).runs_here();
     const PairPlan plan = ours ? plan_of(p.b) : PairPlan();
     if (plan.columns == 0) return onednn().make(p);
     return std::make_unique<PairKernel>(p.m, p.b, plan);
 }
 
+std::int64_t float_tile_columns(std::int64_t n, std::int64_t k) {
+    return onednn_tile_columns(n, k, DType::float32);
+}
+
 }  // namespace
 
 const ProductLibrary& machine_products() {
-    static const ProductLibrary library{make_on_machine, onednn().packed_bytes, onednn().pack};
+    static const ProductLibrary library{make_on_machine, onednn().packed_bytes, onednn().pack,
+                                        float_tile_columns};
     return library;
 }
 

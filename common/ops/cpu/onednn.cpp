@@ -81,9 +81,11 @@ memory::desc layout_of(const RightSide& b) {
         case WeightLayout::columns:
             return plain(b.k, b.n, b.dtype, true, b.k);
         case WeightLayout::packed:
+            return packed_layout(b.n, b.k, b.dtype);
+        case WeightLayout::pairs:
             break;
     }
-    return packed_layout(b.n, b.k, b.dtype);
+    return {};
 }
 
 class MatmulKernel : public ProductKernel {
@@ -206,12 +208,12 @@ void pack(const RightSide& side, std::int64_t stride, const std::byte* from, std
 
 }  // namespace
 
-std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k) {
+std::int64_t onednn_tile_columns(std::int64_t n, std::int64_t k, DType dtype) {
     const std::lock_guard lock(making());
-    const auto description = usual_product(n, k, DType::bfloat16);
+    const auto description = usual_product(n, k, dtype);
     if (!description || !is_blocked(description)) return 0;
     if (std::string_view(description.impl_info_str()).find("amx") != std::string_view::npos) return 0;
-    return tile_columns(description.weights_desc(), {n, k, DType::bfloat16, WeightLayout::packed});
+    return tile_columns(description.weights_desc(), {n, k, dtype, WeightLayout::packed});
 }
 
 const ProductLibrary& onednn() {

@@ -57,6 +57,13 @@ TANDEM_CLONES void interleave_zero(const std::uint16_t* low, Unit* to, std::int6
     for (std::int64_t i = 0; i < count; ++i) to[i] = low[i];
 }
 
+TANDEM_CLONES void part(const Unit* pairs, Unit* first, Unit* second, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        first[i] = pairs[i] << 16;
+        second[i] = pairs[i] & 0xffff0000U;
+    }
+}
+
 struct Source {
     const unsigned char* data;
     std::int64_t stride_bytes, element_bytes, columns, k;
@@ -128,6 +135,20 @@ void pack_tiles(const RightSide& side, std::int64_t stride, std::int64_t block_c
             for (std::int64_t c = 0; c < block_columns; c += kTileUnits)
                 columns_tile(s, column + c, unit, block + c, block_columns);
         }
+    }
+}
+
+void widen_tiles(std::int64_t n, std::int64_t k, std::int64_t block_columns, const std::byte* from,
+                 float* to) {
+    const std::int64_t pairs = round_up(k, 2 * kTileUnits) / 2, numbers = round_up(k, kTileUnits);
+    const auto* units = reinterpret_cast<const Unit*>(from);
+    auto* rows = reinterpret_cast<Unit*>(to);
+    for (std::int64_t column = 0; column < n; column += block_columns) {
+        for (std::int64_t row = 0; row < numbers; row += 2)
+            part(units + row / 2 * block_columns, rows + row * block_columns,
+                 rows + (row + 1) * block_columns, block_columns);
+        units += pairs * block_columns;
+        rows += numbers * block_columns;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/align.h"
 #include "common/ops/cpu/product_library.h"
 
 namespace tandem::ops::detail {
@@ -16,5 +17,14 @@ constexpr std::int64_t kTileUnits = 16;
 // for whole blocks.
 void pack_tiles(const RightSide& side, std::int64_t stride, std::int64_t block_columns, const std::byte* from,
                 std::byte* to);
+
+// What bfloat16 [k, n] takes.
+inline std::size_t pair_tiles_bytes(std::int64_t n, std::int64_t k, std::int64_t block_columns) {
+    return static_cast<std::size_t>(round_up(n, block_columns) * round_up(k, 2 * kTileUnits)) * 2;
+}
+
+// The same side of float32, from what pack_tiles made of bfloat16 [k, n] in blocks of as many columns.
+void widen_tiles(std::int64_t n, std::int64_t k, std::int64_t block_columns, const std::byte* from,
+                 float* to);
 
 }  // namespace tandem::ops::detail

@@ -1,9 +1,11 @@
-// Our own products of rows of bfloat16 by weights that pack_tiles packed. The library's kernels do not read ahead: a
+// Our own products of few rows by weights of bfloat16 that pack_tiles packed. The library's kernels do not read ahead: a
 // weight that is in no cache, as each is in a decode step, takes them up to twice as long. These ask for a part of it
 // while they multiply the one before.
 //
-// Bits: a sum of dot_pairs (attention/pairs.h) over the pairs of `chain` numbers of k in order, from 0; such sums are
-// added in order. oneDNN's kernels for AVX512-BF16 do the same, with a chain that depends on k.
+// Bits of kPairProducts: a sum of dot_pairs (attention/pairs.h) over the pairs of `chain` numbers of k in order, from 0;
+// such sums are added in order. oneDNN's kernels for AVX512-BF16 do the same, with a chain that depends on k.
+// Bits of kWidenedProducts, for machines without these instructions: as above, but each number of k is added in order, its
+// product not rounded (fma), as oneDNN's kernels for float32 do with the same weight in twice the bytes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@ struct PairProduct {
     std::int64_t rows, n, k;     // rows: at most kMostPairRows
     std::int64_t columns;        // of a block of b: a multiple of 16, at most kMostPairColumns
     std::int64_t chain;          // a multiple of kPairChain
-    const std::uint16_t* a;      // bfloat16
+    const void* a;               // bfloat16; of kWidenedProducts float32
     const std::uint32_t* b;      // as pack_tiles leaves it
     const float* bias;           // null: none
     float* c;                    // null: it goes to rounded_c
@@ -33,6 +35,7 @@ struct PairProducts {
     void (*multiply)(const PairProduct&);
 };
 
-extern const PairProducts kPairProducts;
+extern const PairProducts kPairProducts;     // AVX512-BF16
+extern const PairProducts kWidenedProducts;  // AVX-512
 
 }  // namespace tandem::ops::detail

@@ -1,4 +1,5 @@
-// The kernel of pair_products.h over the lanes of attention/pairs.h. Compiled without contraction.
+// The kernels of pair_products.h over the lanes of attention/pairs.h: of rows of bfloat16 (Left: std::uint16_t) and of
+// float32. Compiled without contraction.
 //
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
@@ -13,6 +14,10 @@ constexpr std::int64_t kFewRows = 16;
 constexpr std::int64_t kShortPanel = kPairChain;  // numbers of k: at most 16 KB of b
 constexpr std::int64_t kLongPanel = 1024;         // at most 128 KB
 constexpr std::int64_t kShortAhead = 32 * 1024;   // bytes from what is multiplied to what is asked for
+// Rows of float32 wait for the sums later, and would widen b once for each group: from some rows on a panel is widened
+// before, and stays in the nearest cache.
+constexpr std::int64_t kFewWideRows = 12;
+constexpr std::int64_t kWidePanel = 64;  // numbers of k: at most 16 KB in float32
 
 std::int64_t smaller(std::int64_t x, std::int64_t y) {
     return x < y ? x : y;
@@ -24,59 +29,111 @@ TANDEM_LANES const char* look_ahead(const char* at, std::int64_t lines) {
     return at + lines * kLine;
 }
 
-// One pair of k: sum[i][j] += a's row i · b's vector j.
+// A panel: some columns of b (C vectors), some numbers of k.
+template <typename Right>
+struct Panel {
+    std::int64_t numbers;  // of k
+    const Right* b;        // pairs of k, each kRows<Right> * columns after the one before
+    std::int64_t columns;
+    bool first;          // of a chain: the sums begin at 0
+    std::int64_t lines;  // that each group of rows asks for every kPairsAtOnce pairs
+};
+// Of a pair: one of words that hold both numbers, or one of first and one of second numbers in float32.
+template <typename Right>
+constexpr std::int64_t kRows = 1;
+template <>
+constexpr std::int64_t kRows<float> = 2;
+
+template <unsigned C>
+TANDEM_LANES void load_row(const float* from, Floats (&to)[C]) {
+    for (unsigned j = 0; j < C; ++j) to[j] = load_floats(from + j * kFloats);
+}
+template <unsigned C>
+TANDEM_LANES void load_row(const std::uint32_t* from, Words (&to)[C]) {
+    for (unsigned j = 0; j < C; ++j) to[j] = load_pairs(from + j * kFloats);
+}
+template <unsigned C>
+TANDEM_LANES void load_first(const std::uint32_t* from, Floats (&to)[C]) {
+    for (unsigned j = 0; j < C; ++j) to[j] = reinterpret_cast<Floats>(load_pairs(from + j * kFloats) << 16);
+}
+template <unsigned C>
+TANDEM_LANES void load_second(const std::uint32_t* from, Floats (&to)[C]) {
+    for (unsigned j = 0; j < C; ++j)
+        to[j] = reinterpret_cast<Floats>(load_pairs(from + j * kFloats) & 0xffff0000U);
+}
+
+// One number of k: sum[i][j] += a's row i · right[j].
+template <unsigned R, unsigned C>
+TANDEM_LANES void add_number(Floats (&sum)[R][C], const float* a, std::int64_t a_row,
+                             const Floats (&right)[C]) {
+    for (unsigned i = 0; i < R; ++i) {
+        const Floats left = all_lanes_float(a + i * a_row);
+        for (unsigned j = 0; j < C; ++j) sum[i][j] = fused_floats(left, right[j], sum[i][j]);
+    }
+}
+
+// One pair of k, of the panel's pair at b.
 template <unsigned R, unsigned C>
 TANDEM_LANES void add_pair(Floats (&sum)[R][C], const std::uint16_t* a, std::int64_t a_row,
-                           const std::uint32_t* b) {
+                           const std::uint32_t* b, std::int64_t) {
     Words right[C];
-    for (unsigned j = 0; j < C; ++j) right[j] = load_pairs(b + j * kFloats);
+    load_row(b, right);
     for (unsigned i = 0; i < R; ++i) {
         const Words left = all_lanes_pair(a + i * a_row);
         for (unsigned j = 0; j < C; ++j) sum[i][j] = dot_pairs(left, right[j], sum[i][j]);
     }
+}
+template <unsigned R, unsigned C>
+TANDEM_LANES void add_pair(Floats (&sum)[R][C], const float* a, std::int64_t a_row, const std::uint32_t* b,
+                           std::int64_t) {
+    Floats right[C];
+    load_first(b, right);
+    add_number(sum, a, a_row, right);
+    load_second(b, right);
+    add_number(sum, a + 1, a_row, right);
+}
+template <unsigned R, unsigned C>
+TANDEM_LANES void add_pair(Floats (&sum)[R][C], const float* a, std::int64_t a_row, const float* b,
+                           std::int64_t columns) {
+    Floats right[C];
+    load_row(b, right);
+    add_number(sum, a, a_row, right);
+    load_row(b + columns, right);
+    add_number(sum, a + 1, a_row, right);
 }
 
 std::int64_t groups_of(std::int64_t rows) {
     return (rows + kGroupRows - 1) / kGroupRows;
 }
 
-// A panel: some columns of b (C vectors), some numbers of k.
-struct Panel {
-    std::int64_t numbers;    // of k
-    const std::uint32_t* b;  // pairs of k, each `columns` words after the one before
-    std::int64_t columns;
-    bool first;          // of a chain: the sums begin at 0
-    std::int64_t lines;  // that each group of rows asks for every kPairsAtOnce pairs
-};
-
 // sums[R, kMostPairColumns] of R rows of a, and the panel. (Sums that were set to 0 and then loaded would go through
 // memory.)
-template <unsigned R, unsigned C>
-TANDEM_LANES void add_panel(const Panel& p, const std::uint16_t* a, std::int64_t a_row, float* sums,
+template <unsigned R, unsigned C, typename Left, typename Right>
+TANDEM_LANES void add_panel(const Panel<Right>& p, const Left* a, std::int64_t a_row, float* sums,
                             const char* ahead) {
     Floats sum[R][C];
     for (unsigned i = 0; i < R; ++i)
         for (unsigned j = 0; j < C; ++j)
             sum[i][j] = p.first ? Floats{} : load_floats(sums + i * kMostPairColumns + j * kFloats);
-    const std::int64_t pairs = p.numbers / 2;
+    const std::int64_t pairs = p.numbers / 2, b_pair = kRows<Right> * p.columns;
     std::int64_t k = 0;
     for (; k + kPairsAtOnce <= pairs; k += kPairsAtOnce) {
         ahead = look_ahead(ahead, p.lines);
         for (std::int64_t i = k; i < k + kPairsAtOnce; ++i)
-            add_pair<R, C>(sum, a + 2 * i, a_row, p.b + i * p.columns);
+            add_pair(sum, a + 2 * i, a_row, p.b + i * b_pair, p.columns);
     }
-    for (; k < pairs; ++k) add_pair<R, C>(sum, a + 2 * k, a_row, p.b + k * p.columns);
+    for (; k < pairs; ++k) add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, p.columns);
     if (p.numbers % 2 != 0) {  // the last number of a row has no second
-        std::uint16_t last[R][2] = {};
+        Left last[R][2] = {};
         for (unsigned i = 0; i < R; ++i) last[i][0] = a[i * a_row + 2 * pairs];
-        add_pair<R, C>(sum, last[0], 2, p.b + pairs * p.columns);
+        add_pair(sum, last[0], 2, p.b + pairs * b_pair, p.columns);
     }
     for (unsigned i = 0; i < R; ++i)
         for (unsigned j = 0; j < C; ++j) store_floats(sums + i * kMostPairColumns + j * kFloats, sum[i][j]);
 }
 
-template <unsigned C>
-void add_rows(const Panel& p, std::int64_t rows, const std::uint16_t* a, std::int64_t a_row, float* sums,
+template <unsigned C, typename Left, typename Right>
+void add_rows(const Panel<Right>& p, std::int64_t rows, const Left* a, std::int64_t a_row, float* sums,
               const char* ahead) {
     switch (rows) {
         case 6:
@@ -95,28 +152,57 @@ void add_rows(const Panel& p, std::int64_t rows, const std::uint16_t* a, std::in
 }
 
 // All rows, in groups of about the same size, each looking ahead for its part.
-template <unsigned C>
-void add_groups(const Panel& p, std::int64_t rows, const std::uint16_t* a, std::int64_t a_row, float* sums,
+template <unsigned C, typename Left, typename Right>
+void add_groups(const Panel<Right>& p, std::int64_t rows, const Left* a, std::int64_t a_row, float* sums,
                 const char* ahead) {
-    const std::int64_t groups = groups_of(rows), all_lines = p.numbers / 2 * p.columns / kFloats;
-    for (std::int64_t group = 0; group < groups; ++group) {
-        const std::int64_t from = rows * group / groups, to = rows * (group + 1) / groups;
-        add_rows<C>(p, to - from, a + from * a_row, a_row, sums + from * kMostPairColumns,
-                    ahead + all_lines * group / groups * kLine);
+    const std::int64_t groups = groups_of(rows), more = rows % groups;
+    const std::int64_t lines = p.numbers / 2 * p.columns / kFloats / groups;
+    for (std::int64_t group = 0, from = 0; group < groups; ++group) {
+        const std::int64_t count = rows / groups + (group < more ? 1 : 0);
+        add_rows<C>(p, count, a + from * a_row, a_row, sums + from * kMostPairColumns,
+                    ahead + group * lines * kLine);
+        from += count;
     }
 }
 
-void add_vectors(const Panel& p, std::int64_t vectors, std::int64_t rows, const std::uint16_t* a,
+// What the groups of rows multiply by: b as it lies, or widened.
+template <unsigned C>
+void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const std::uint16_t* a, std::int64_t a_row,
+                 float* sums, const char* ahead) {
+    add_groups<C>(p, rows, a, a_row, sums, ahead);
+}
+template <unsigned C>
+void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const float* a, std::int64_t a_row,
+                 float* sums, const char* ahead) {
+    if (rows <= kFewWideRows) return add_groups<C>(p, rows, a, a_row, sums, ahead);
+    constexpr std::int64_t kColumns = std::int64_t{C} * kFloats;
+    alignas(64) float wide[static_cast<std::size_t>(kWidePanel * kColumns)];
+    for (std::int64_t pair = 0; pair < (p.numbers + 1) / 2; ++pair) {
+        const std::uint32_t* const from = p.b + pair * p.columns;
+        float* const to = wide + pair * 2 * kColumns;
+        Floats first[C], second[C];
+        load_first(from, first);
+        load_second(from, second);
+        for (unsigned j = 0; j < C; ++j) {
+            store_floats(to + j * kFloats, first[j]);
+            store_floats(to + kColumns + j * kFloats, second[j]);
+        }
+    }
+    add_groups<C>(Panel<float>{p.numbers, wide, kColumns, p.first, p.lines}, rows, a, a_row, sums, ahead);
+}
+
+template <typename Left>
+void add_vectors(const Panel<std::uint32_t>& p, std::int64_t vectors, std::int64_t rows, const Left* a,
                  std::int64_t a_row, float* sums, const char* ahead) {
     switch (vectors) {
         case 4:
-            return add_groups<4>(p, rows, a, a_row, sums, ahead);
+            return add_columns<4>(p, rows, a, a_row, sums, ahead);
         case 3:
-            return add_groups<3>(p, rows, a, a_row, sums, ahead);
+            return add_columns<3>(p, rows, a, a_row, sums, ahead);
         case 2:
-            return add_groups<2>(p, rows, a, a_row, sums, ahead);
+            return add_columns<2>(p, rows, a, a_row, sums, ahead);
         default:
-            return add_groups<1>(p, rows, a, a_row, sums, ahead);
+            return add_columns<1>(p, rows, a, a_row, sums, ahead);
     }
 }
 
@@ -180,6 +266,7 @@ void finish(const TileEnd& tile, Number* to, std::int64_t c_row) {
     }
 }
 
+template <typename Left>
 void multiply(const PairProduct& p) {
     alignas(64) float sums[kMostPairRows * kMostPairColumns], totals[kMostPairRows * kMostPairColumns];
     const std::int64_t padded_pairs = (p.k + 31) / 32 * 16;
@@ -187,21 +274,24 @@ void multiply(const PairProduct& p) {
         reinterpret_cast<const char*>(p.b + (p.n + p.columns - 1) / p.columns * p.columns * padded_pairs);
     const std::int64_t groups = groups_of(p.rows);
     const std::int64_t lines = (kPairsAtOnce * p.columns / kFloats + groups - 1) / groups;
-    const bool few = p.rows <= kFewRows;
+    constexpr bool kWide = sizeof(Left) == sizeof(float);
+    const std::int64_t short_panel = kWide && p.rows > kFewWideRows ? kWidePanel : kShortPanel;
+    const bool few = kWide || p.rows <= kFewRows;
     const std::int64_t distance = few ? kShortAhead : smaller(kLongPanel / 2, padded_pairs) * p.columns * 4;
     for (std::int64_t column = 0; column < p.n; column += p.columns) {
         const std::int64_t width = smaller(p.n - column, p.columns);
         const std::uint32_t* const block = p.b + column * padded_pairs;
         std::int64_t numbers = 0;
         for (std::int64_t k = 0; k < p.k; k += numbers) {
-            numbers = smaller(few ? kShortPanel : kLongPanel, smaller(p.k - k, p.chain - k % p.chain));
+            numbers = smaller(few ? short_panel : kLongPanel, smaller(p.k - k, p.chain - k % p.chain));
             const std::uint32_t* const b = block + k / 2 * p.columns;
             const char* ahead = reinterpret_cast<const char*>(b) + distance;
             const bool beyond = ahead >= end;
             if (beyond && p.next != nullptr) ahead = p.next + (ahead - end);
-            const Panel panel{numbers, b, p.columns, k % p.chain == 0,
-                              !beyond || p.next != nullptr ? lines : 0};
-            add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, p.a + k, p.k, sums, ahead);
+            const Panel<std::uint32_t> panel{numbers, b, p.columns, k % p.chain == 0,
+                                             !beyond || p.next != nullptr ? lines : 0};
+            add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, static_cast<const Left*>(p.a) + k,
+                        p.k, sums, ahead);
             if (k + numbers == p.k) {
                 const TileEnd tile{p.rows, width, sums, k < p.chain ? nullptr : totals,
                                    p.bias == nullptr ? nullptr : p.bias + column};

@@ -10,6 +10,6 @@ namespace {
 
 }  // namespace
 
-const PairProducts kPairProducts{runs_avx512_bf16, multiply};
+const PairProducts kPairProducts{runs_avx512_bf16, multiply<std::uint16_t>};
 
 }  // namespace tandem::ops::detail

@@ -36,11 +36,11 @@ struct Piece {
     std::int64_t chunk, first_row, rows;
 
     std::int64_t work_per_row() const { return plan->columns(chunk) * plan->k; }
-    // The chunk of the packed right-hand side; null without one.
-    const std::byte* packed() const {
+    // The chunk of the PackedWeight; null without one.
+    const std::byte* kept() const {
         return product->packed == nullptr
                    ? nullptr
-                   : product->packed + static_cast<std::size_t>(chunk) * plan->packed_bytes;
+                   : product->packed + static_cast<std::size_t>(chunk) * plan->kept_bytes;
     }
 };
 
@@ -96,14 +96,32 @@ const std::byte* right_side(const ProductLibrary& library, const Piece& piece) {
     const PlainProduct& p = *piece.product;
     const std::int64_t chunk = piece.chunk;
     if (plan.packed_bytes == 0) return p.b + plan.offset(chunk);
-    if (piece.packed() != nullptr) return piece.packed();
+    if (piece.kept() != nullptr && !plan.keeps_pairs()) return piece.kept();
     scratch().chunk.reserve(plan.packed_bytes);
-    plan.pack(library, chunk, p.b, scratch().chunk.data());
+    if (piece.kept() != nullptr) {
+        plan.pack_kept(chunk, piece.kept(), scratch().chunk.data());
+    } else {
+        plan.pack(library, chunk, p.b, scratch().chunk.data());
+    }
     return scratch().chunk.data();
+}
+
+// By the chunk as it is kept. False, with nothing done, where it must be packed first.
+bool run_pairs(const ProductLibrary& library, const Piece& piece, const Piece* next) {
+    const PlainProduct& p = *piece.product;
+    const ProductPlan& plan = *piece.plan;
+    if (!plan.keeps_pairs() || piece.kept() == nullptr || piece.rows > ProductPlan::kFewRows || p.accumulate)
+        return false;
+    const std::int64_t first = plan.begin(piece.chunk), count = plan.columns(piece.chunk);
+    const Destination to{p.c + bytes_of(piece.first_row * p.n + first, p.output), p.n, p.output,
+                         bias_of(p, first, count), next != nullptr ? next->kept() : nullptr};
+    return plan.pair_kernel(library, count)
+        ->run_to(piece.rows, piece.a + bytes_of(piece.first_row * p.k, plan.dtype), piece.kept(), to);
 }
 
 // `next`: a piece that this thread may do next, or null.
 void run_piece(const ProductLibrary& library, const Piece& piece, const Piece* next) {
+    if (run_pairs(library, piece, next)) return;
     const PlainProduct& p = *piece.product;
     const ProductPlan& plan = *piece.plan;
     const std::int64_t first = plan.begin(piece.chunk), count = plan.columns(piece.chunk);
@@ -124,7 +142,7 @@ void run_piece(const ProductLibrary& library, const Piece& piece, const Piece* n
         kernel_rows = block.rows;
         const bool last = block.begin + block.used == piece.rows;
         const Destination to{p.c + bytes_of(row * p.n + first, p.output), p.n, p.output, bias,
-                             last && next != nullptr ? next->packed() : nullptr};
+                             last && next != nullptr ? next->kept() : nullptr};
         if (!p.accumulate && kernel->run_to(block.used, piece.a + bytes_of(row * p.k, plan.dtype), b, to))
             continue;
         const std::byte* const a = left_side(piece, block);
@@ -199,14 +217,14 @@ bool multiply(const ProductLibrary& library, std::span<const PlainProduct> produ
 
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype) {
     const ProductPlan& plan = product_plan(library, n, k, dtype, WeightLayout::columns);
-    return plan.supported() ? plan.packed_bytes * static_cast<std::size_t>(plan.chunks) : 0;
+    return plan.supported() ? plan.kept_bytes * static_cast<std::size_t>(plan.chunks) : 0;
 }
 
 void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
                   const std::byte* from, std::byte* to) {
     const ProductPlan& plan = product_plan(library, n, k, dtype, WeightLayout::columns);
     parallel_for(plan.chunks, compute_threads(), [&](std::int64_t chunk) {
-        plan.pack(library, chunk, from, to + static_cast<std::size_t>(chunk) * plan.packed_bytes);
+        plan.keep(library, chunk, from, to + static_cast<std::size_t>(chunk) * plan.kept_bytes);
     });
 }
 

@@ -31,7 +31,7 @@ inline bool multiply(const ProductLibrary& library, const PlainProduct& product)
     return multiply(library, std::span(&product, 1));
 }
 
-// Packed size of a weight stored as [n, k], in float32 where it is widened; 0 if it is read as it is.
+// Packed size of a weight stored as [n, k], 0 if it is read as it is.
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);
 void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
                   const std::byte* from, std::byte* to);

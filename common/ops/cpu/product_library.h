@@ -17,6 +17,7 @@ enum class WeightLayout : std::uint8_t {
     rows,     // [k, n]
     columns,  // [n, k]: a weight [out, in] as it is stored
     packed,   // in the library's own layout for (n, k, dtype)
+    pairs,    // float32 whose low halves are 0, kept as pack_tiles packs bfloat16, in blocks of tile_columns
 };
 
 struct RightSide {
@@ -67,17 +68,21 @@ struct ProductLibrary {
     std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k, DType dtype);
     // `from` lies as side.layout says (rows or columns), each `stride` elements after the one before.
     void (*pack)(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to);
+    // Where the packed layout of float32 [k, n] is pack_tiles' one: the columns of a block. 0 elsewhere.
+    std::int64_t (*tile_columns)(std::int64_t n, std::int64_t k) = [](std::int64_t, std::int64_t) {
+        return std::int64_t{0};
+    };
 };
 
 const ProductLibrary& onednn();
 
-// Where oneDNN packs bfloat16 [k, n] as pack_tiles does and multiplies it without AMX: the columns of a block. 0
-// elsewhere.
-std::int64_t onednn_pair_columns(std::int64_t n, std::int64_t k);
+// Where oneDNN packs [k, n] as pack_tiles does and multiplies it without AMX: the columns of a block. 0 elsewhere.
+std::int64_t onednn_tile_columns(std::int64_t n, std::int64_t k, DType dtype);
 
-// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for up to 64 rows of bfloat16 and a
-// packed side where oneDNN multiplies it by AVX512-BF16, too, and a trial at the first use of the side has the same
-// bits. So neither TANDEM_INSTRUCTIONS nor which of the two multiplies changes a row.
+// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for up to 64 rows, wherever a trial
+// at the first use of a side has the same bits: of bfloat16 and a packed side where oneDNN multiplies it by AVX512-BF16, too,
+// and of float32 and a side kept in pairs, which oneDNN has packed in float32. So neither TANDEM_INSTRUCTIONS nor which of
+// the two multiplies changes a row.
 const ProductLibrary& machine_products();
 
 // This thread's kernel for the product, made at its first use; null as `make` says. Valid until the thread

@@ -6,6 +6,7 @@
 
 #include "common/align.h"
 #include "common/ops/cpu/lines.h"
+#include "common/ops/cpu/pack_tiles.h"
 #include "common/ops/cpu/rows.h"
 
 namespace tandem::ops::detail {
@@ -26,16 +27,32 @@ std::int64_t chunk_width(std::int64_t n, std::int64_t k, DType dtype) {
     return std::min(n, units / count * kColumns);
 }
 
+// Keeps what is packed in pairs, if all of it can be multiplied so.
+void find_pairs(const ProductLibrary& library, ProductPlan& plan) {
+    const auto columns_of_block = [&](std::int64_t chunk) {
+        const std::int64_t columns = plan.columns(chunk);
+        return plan.pair_kernel(library, columns) == nullptr ? 0 : library.tile_columns(columns, plan.k);
+    };
+    const std::int64_t whole = columns_of_block(0), last = columns_of_block(plan.chunks - 1);
+    if (whole == 0 || last == 0) return;
+    plan.whole_pair_columns = whole;
+    plan.last_pair_columns = last;
+    plan.kept_bytes = round_up(std::max(pair_tiles_bytes(plan.width, plan.k, whole),
+                                        pair_tiles_bytes(plan.columns(plan.chunks - 1), plan.k, last)),
+                               64);
+}
+
 ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
                       DType stored, WeightLayout layout) {
     ProductPlan plan{.n = n, .k = k, .dtype = dtype, .stored = stored, .layout = layout};
     plan.width = chunk_width(n, k, dtype);
     const auto last_width = [&] { return n - (n - 1) / plan.width * plan.width; };
-    const std::size_t packed = library.packed_bytes(plan.width, k, dtype);
-    plan.packs = packed > 0 && library.packed_bytes(last_width(), k, dtype) > 0;
+    const std::size_t packed = library.packed_bytes(plan.width, k, dtype),
+                      packed_last = library.packed_bytes(last_width(), k, dtype);
+    plan.packs = packed > 0 && packed_last > 0;
     // Chunks of [k, n] would not be contiguous where they lie.
     if (!plan.packs && !plan.widens() && layout == WeightLayout::rows) plan.width = n;
-    if (plan.packs) plan.packed_bytes = round_up(packed, 64);
+    if (plan.packs) plan.packed_bytes = round_up(std::max(packed, packed_last), 64);
     if (!plan.packs && plan.widens())
         plan.packed_bytes = round_up(static_cast<std::size_t>(plan.width * k) * dtype_size(dtype), 64);
     plan.chunks = (n + plan.width - 1) / plan.width;
@@ -43,6 +60,8 @@ ProductPlan make_plan(const ProductLibrary& library, std::int64_t n, std::int64_
     plan.whole = std::make_unique<RowBlocks>(library, RightSide{plan.width, k, dtype, used});
     if (last_width() != plan.width)
         plan.last = std::make_unique<RowBlocks>(library, RightSide{last_width(), k, dtype, used});
+    plan.kept_bytes = plan.packed_bytes;
+    if (plan.packs && plan.widens()) find_pairs(library, plan);
     return plan;
 }
 
@@ -71,6 +90,26 @@ void ProductPlan::pack(const ProductLibrary& library, std::int64_t chunk, const 
     wide.reserve(static_cast<std::size_t>(side.n * k) * sizeof(float));
     widen_chunk(*this, chunk, b, reinterpret_cast<float*>(wide.data()));
     library.pack(side, layout == WeightLayout::columns ? k : side.n, wide.data(), to);
+}
+
+void ProductPlan::keep(const ProductLibrary& library, std::int64_t chunk, const std::byte* b,
+                       std::byte* to) const {
+    if (!keeps_pairs()) return pack(library, chunk, b, to);
+    pack_tiles({columns(chunk), k, stored, layout}, layout == WeightLayout::columns ? k : n,
+               pair_columns(chunk), b + offset(chunk), to);
+}
+
+void ProductPlan::pack_kept(std::int64_t chunk, const std::byte* kept, std::byte* to) const {
+    widen_tiles(columns(chunk), k, pair_columns(chunk), kept, reinterpret_cast<float*>(to));
+}
+
+ProductKernel* ProductPlan::pair_kernel(const ProductLibrary& library, std::int64_t columns) const {
+    return product_kernel(library, {.m = kFewRows,
+                                    .transpose_a = false,
+                                    .b = {columns, k, dtype, WeightLayout::pairs},
+                                    .accumulate = false,
+                                    .output = DType::float32,
+                                    .threads = 1});
 }
 
 const ProductPlan& product_plan(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,

@@ -4,7 +4,7 @@
 // A pair is one 32-bit word; its first number is the low half, which comes first in memory.
 #pragma once
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -38,6 +38,11 @@ TANDEM_LANES void store_pairs(void* to, const Words& value) {
 TANDEM_LANES Floats all_lanes(float x) {
     return Floats{} + x;
 }
+// The number there, as it is: a sum with 0, above, takes an instruction more, and the sign of -0.
+TANDEM_LANES Floats all_lanes_float(const float* from) {
+    const float x = *from;
+    return Floats{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+}
 TANDEM_LANES Words all_lanes_pair(const void* from) {
     return Words{} + *static_cast<const WordUnaligned*>(from);
 }
@@ -45,6 +50,20 @@ TANDEM_LANES Words all_lanes_pair(const void* from) {
 TANDEM_LANES LaneMask first_lanes(std::int64_t count) {
     return static_cast<LaneMask>(count <= 0 ? 0 : (count >= kFloats ? 0xffff : (1 << count) - 1));
 }
+
+// a * b + c, rounded once.
+#if defined(__AVX512F__)
+TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
+    return reinterpret_cast<Floats>(_mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b),
+                                                    reinterpret_cast<__m512>(c)));
+}
+#else
+TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
+    Floats result;
+    for (int i = 0; i < kFloats; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+}
+#endif
 
 #if defined(__AVX512BF16__)
 
@@ -66,10 +85,6 @@ TANDEM_LANES Words narrow_pairs(const Floats& first, const Floats& second) {
 // The same numbers as they lie: first's 16, then second's.
 TANDEM_LANES Words narrow_in_order(const Floats& first, const Floats& second) {
     return (Words)_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
-}
-TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
-    return reinterpret_cast<Floats>(_mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b),
-                                                    reinterpret_cast<__m512>(c)));
 }
 // a > b ? a : b
 TANDEM_LANES Floats larger(const Floats& a, const Floats& b) {
@@ -156,11 +171,6 @@ TANDEM_LANES Words narrow_in_order(const Floats& first, const Floats& second) {
         const int at = 2 * i % kFloats;
         result[i] = bfloat16_half(from[at]) | bfloat16_half(from[at + 1]) << 16;
     }
-    return result;
-}
-TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
-    Floats result;
-    for (int i = 0; i < kFloats; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return result;
 }
 TANDEM_LANES Floats larger(const Floats& a, const Floats& b) {

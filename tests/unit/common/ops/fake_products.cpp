@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/align.h"
+#include "common/ops/cpu/pack_tiles.h"
+
 namespace tandem::testing {
 namespace {
 
@@ -114,6 +117,60 @@ std::size_t float32_packed_bytes(std::int64_t n, std::int64_t k, DType dtype) {
     return dtype == DType::float32 ? packed_bytes(n, k, dtype) : 0;
 }
 
+// Packed as oneDNN packs, and kept in pairs.
+constexpr std::int64_t kBlock = 16;  // columns
+
+class TileKernel : public ProductKernel {
+  public:
+    explicit TileKernel(const Product& product) : p_(product) {}
+    void run(const std::byte* a, const std::byte* b, std::byte* c) override {
+        run_to(p_.m, a, b, {c, p_.b.n, DType::float32, nullptr});
+    }
+    bool run_to(std::int64_t rows, const std::byte* a, const std::byte* b, const Destination& to) override {
+        for (std::int64_t row = 0; row < rows; ++row) {
+            for (std::int64_t column = 0; column < p_.b.n; ++column) {
+                float total = 0;
+                for (std::int64_t k = 0; k < p_.b.k; ++k)
+                    total += value(a, row * p_.b.k + k, DType::float32) * right(b, k, column);
+                if (to.bias != nullptr) total += to.bias[column];
+                const std::int64_t at = row * to.stride + column;
+                if (to.dtype == DType::float32) {
+                    reinterpret_cast<float*>(to.c)[at] = total;
+                } else {
+                    reinterpret_cast<bfloat16*>(to.c)[at] = bfloat16(total);
+                }
+            }
+        }
+        return true;
+    }
+
+  private:
+    float right(const std::byte* b, std::int64_t k, std::int64_t column) const {
+        const std::int64_t block = column / kBlock * kBlock, within = column % kBlock;
+        if (p_.b.layout == WeightLayout::packed)
+            return value(b, block * round_up(p_.b.k, 16) + k * kBlock + within, DType::float32);
+        return value(b, block * round_up(p_.b.k, 32) + k / 2 * 2 * kBlock + within * 2 + k % 2,
+                     DType::bfloat16);
+    }
+    const Product p_;
+};
+
+std::unique_ptr<ProductKernel> make_tiles(const Product& product) {
+    if (product.b.dtype != DType::float32) return nullptr;
+    if (product.b.layout == WeightLayout::rows || product.b.layout == WeightLayout::columns)
+        return make<alike>(product);
+    return std::make_unique<TileKernel>(product);
+}
+std::size_t tiles_bytes(std::int64_t n, std::int64_t k, DType dtype) {
+    return dtype == DType::float32 ? static_cast<std::size_t>(round_up(n, kBlock) * round_up(k, 16)) * 4 : 0;
+}
+void pack_into_tiles(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to) {
+    pack_tiles(side, stride, kBlock, from, to);
+}
+std::int64_t tile_columns(std::int64_t, std::int64_t) {
+    return kBlock;
+}
+
 template <Parts parts>
 constexpr ProductLibrary packing{make<parts>, packed_bytes, pack};
 
@@ -149,6 +206,12 @@ const std::vector<FakeProducts>& fake_products() {
          false},
         {"float32 alone, nothing packed",
          {make_float32, nothing_packed, pack},
+         true,
+         16,
+         {64, 16, 8, 4, 1},
+         false},
+        {"float32 alone, kept in pairs",
+         {make_tiles, tiles_bytes, pack_into_tiles, tile_columns},
          true,
          16,
          {64, 16, 8, 4, 1},

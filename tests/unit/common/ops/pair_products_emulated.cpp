@@ -1,4 +1,4 @@
-// The kernel of products by pairs, compiled without AVX512-BF16.
+// The kernels of products by pairs, compiled without AVX-512.
 #include "common/ops/cpu/attention/pairs.h"
 #include "tests/unit/common/ops/pair_products_here.h"
 
@@ -10,6 +10,7 @@ using namespace ops::detail;
 
 }  // namespace
 
-const ops::detail::PairProducts kPairProductsEmulated{nullptr, multiply};
+const ops::detail::PairProducts kPairProductsEmulated{nullptr, multiply<std::uint16_t>};
+const ops::detail::PairProducts kWidenedProductsEmulated{nullptr, multiply<float>};
 
 }  // namespace tandem::testing

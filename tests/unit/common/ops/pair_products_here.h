@@ -1,4 +1,4 @@
-// The kernel of products by pairs from plain C++, beside that of the hardware.
+// The kernels of products by pairs from plain C++, beside those of the hardware.
 #pragma once
 
 #include "common/ops/cpu/pair_products.h"
@@ -6,5 +6,6 @@
 namespace tandem::testing {
 
 extern const ops::detail::PairProducts kPairProductsEmulated;
+extern const ops::detail::PairProducts kWidenedProductsEmulated;
 
 }  // namespace tandem::testing

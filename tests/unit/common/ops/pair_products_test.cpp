@@ -28,6 +28,7 @@ namespace {
 using namespace ops::detail;
 using ops::shared::float_of;
 using testing::kPairProductsEmulated;
+using testing::kWidenedProductsEmulated;
 
 using Halves = std::vector<std::uint16_t>;
 
@@ -84,8 +85,28 @@ Lines packed_in_blocks(const Sides& s, std::int64_t columns) {
     return packed;
 }
 
+float wide_number(const Halves& from, std::int64_t index) {
+    return float_of(std::uint32_t{from[static_cast<std::size_t>(index)]} << 16);
+}
+
+std::vector<float> widened(const Halves& from) {
+    std::vector<float> result(from.size());
+    for (std::size_t i = 0; i < from.size(); ++i) result[i] = wide_number(from, static_cast<std::int64_t>(i));
+    return result;
+}
+
+bool multiplies_float32(const PairProducts& kernels) {
+    return kernels.multiply == kWidenedProducts.multiply ||
+           kernels.multiply == kWidenedProductsEmulated.multiply;
+}
+
 std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::int64_t columns,
                               std::int64_t chain = kPairChain) {
+    const std::vector<float> wide_a = widened(s.a);
+    const bool wide = multiplies_float32(kernels);
+    const auto a_row = [&](std::int64_t row) -> const void* {
+        return wide ? static_cast<const void*>(wide_a.data() + row * s.k) : s.a.data() + row * s.k;
+    };
     const Lines packed = packed_in_blocks(s, columns);
     std::vector<float> c(static_cast<std::size_t>(s.rows * s.n) + 1, 7.0f);
     for (std::int64_t row = 0; row < s.rows; row += kMostPairRows)
@@ -94,7 +115,7 @@ std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::
                           .k = s.k,
                           .columns = columns,
                           .chain = chain,
-                          .a = s.a.data() + row * s.k,
+                          .a = a_row(row),
                           .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
                           .bias = nullptr,
                           .c = c.data() + row * s.n,
@@ -132,11 +153,8 @@ TEST(PairProducts, AgainstFp64) {
                 for (std::int64_t j = 0; j < n; ++j) {
                     double wanted = 0, size = 0;
                     for (std::int64_t l = 0; l < k; ++l) {
-                        const auto at = [](const Halves& from, std::int64_t index) {
-                            return double{
-                                float_of(std::uint32_t{from[static_cast<std::size_t>(index)]} << 16)};
-                        };
-                        const double product = at(s.a, i * k + l) * at(s.b, j * k + l);
+                        const double product =
+                            double{wide_number(s.a, i * k + l)} * wide_number(s.b, j * k + l);
                         wanted += product;
                         size += std::abs(product);
                     }
@@ -144,6 +162,68 @@ TEST(PairProducts, AgainstFp64) {
                         << rows << " rows, n " << n << ", k " << k << ", blocks of " << columns;
                 }
             }
+        }
+    }
+}
+
+// What kWidenedProducts says of its bits, one number at a time.
+std::vector<float> sums_in_order(const Sides& s, std::int64_t chain) {
+    std::vector<float> result;
+    for (std::int64_t i = 0; i < s.rows; ++i) {
+        for (std::int64_t j = 0; j < s.n; ++j) {
+            float total = 0;
+            for (std::int64_t begin = 0; begin < s.k; begin += chain) {
+                float sum = 0;
+                for (std::int64_t l = begin; l < std::min(s.k, begin + chain); ++l)
+                    sum = std::fma(wide_number(s.a, i * s.k + l), wide_number(s.b, j * s.k + l), sum);
+                total = begin == 0 ? sum : total + sum;
+            }
+            result.push_back(total);
+        }
+    }
+    return result;
+}
+
+TEST(WidenedProducts, AddOneNumberOfKAfterAnother) {
+    std::mt19937 generator(7);
+    for (const PairProducts& kernels : {kWidenedProductsEmulated, kWidenedProducts}) {
+        if (kernels.runs_here != nullptr && !kernels.runs_here()) continue;
+        for (const Values kind : kEveryKind) {
+            for (const std::int64_t columns : {16, 32, 48, 64}) {
+                for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 16, 17, 25, 33, 64}) {
+                    const auto n = static_cast<std::int64_t>(1 + generator() % 150),
+                               k = static_cast<std::int64_t>(1 + generator() % 300);
+                    const std::int64_t chain = generator() % 2 == 0 ? 128 : 1 << 30;
+                    const Sides s = draw_sides(generator, rows, n, k, kind);
+                    expect_same(multiplied(kernels, s, columns, chain), sums_in_order(s, chain),
+                                fmt::format("kind {}, {} rows, n {}, k {}, blocks of {}, chains of {}",
+                                            static_cast<int>(kind), rows, n, k, columns, chain));
+                    if (HasFatalFailure()) return;
+                }
+            }
+        }
+    }
+}
+
+// Of float32, from what bfloat16 was packed to: what pack_tiles makes of the same numbers in float32.
+TEST(PackTiles, WidenToWhatFloat32IsPackedTo) {
+    std::mt19937 generator(8);
+    for (const std::int64_t columns : {16, 32, 48, 64}) {
+        for (int round = 0; round < 12; ++round) {
+            const auto n = static_cast<std::int64_t>(1 + generator() % 150),
+                       k = static_cast<std::int64_t>(1 + generator() % 100);
+            const Sides s{0, n, k, {}, draw(generator, n * k, Values::any)};
+            const std::vector<float> wide = widened(s.b);
+            const auto bytes =
+                static_cast<std::size_t>(round_up(n, columns) * round_up(k, kTileUnits)) * sizeof(float);
+            Lines wanted(bytes), got(bytes + 64);
+            std::memset(got.data(), 0x5a, got.bytes());
+            pack_tiles({n, k, DType::float32, WeightLayout::columns}, k, columns,
+                       reinterpret_cast<const std::byte*>(wide.data()), wanted.data());
+            widen_tiles(n, k, columns, packed_in_blocks(s, columns).data(),
+                        reinterpret_cast<float*>(got.data()));
+            ASSERT_EQ(std::memcmp(got.data(), wanted.data(), bytes), 0) << "n " << n << ", k " << k;
+            ASSERT_EQ(got.data()[bytes], std::byte{0x5a}) << "writes past the last block";
         }
     }
 }
@@ -203,7 +283,7 @@ TEST(PairProducts, ARowIsTheSameAmongFewAndMany) {
 // Rows further apart than they are long, with a bias, in both dtypes: the plain sums, then what they become one by one.
 TEST(PairProducts, EndWhereTheyAreSent) {
     std::mt19937 generator(6);
-    for (const PairProducts& kernels : {kPairProductsEmulated, kPairProducts}) {
+    for (const PairProducts& kernels : {kPairProductsEmulated, kPairProducts, kWidenedProducts}) {
         if (kernels.runs_here != nullptr && !kernels.runs_here()) continue;
         for (const Values kind : kEveryKind) {
             for (const auto& [rows, n, k] :
@@ -211,22 +291,24 @@ TEST(PairProducts, EndWhereTheyAreSent) {
                 const Sides s = draw_sides(generator, rows, n, k, kind);
                 const std::vector<float> sums = multiplied(kernels, s, 64, 512);
                 const Lines packed = packed_in_blocks(s, 64);
+                const std::vector<float> wide_a = widened(s.a);
                 std::vector<float> bias(static_cast<std::size_t>(n));
                 for (float& x : bias) x = std::normal_distribution<float>()(generator);
                 const std::int64_t c_row = n + 5;
                 std::vector<float> wide(static_cast<std::size_t>(rows * c_row), 7.0f), wanted = wide;
                 Halves rounded(wide.size(), 0x40e0), wanted_rounded = rounded;
-                PairProduct product{.rows = rows,
-                                    .n = n,
-                                    .k = k,
-                                    .columns = 64,
-                                    .chain = 512,
-                                    .a = s.a.data(),
-                                    .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
-                                    .bias = bias.data(),
-                                    .c = wide.data(),
-                                    .rounded_c = nullptr,
-                                    .c_row = c_row};
+                PairProduct product{
+                    .rows = rows,
+                    .n = n,
+                    .k = k,
+                    .columns = 64,
+                    .chain = 512,
+                    .a = multiplies_float32(kernels) ? static_cast<const void*>(wide_a.data()) : s.a.data(),
+                    .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
+                    .bias = bias.data(),
+                    .c = wide.data(),
+                    .rounded_c = nullptr,
+                    .c_row = c_row};
                 kernels.multiply(product);
                 product.bias = nullptr;
                 product.c = nullptr;
@@ -289,9 +371,52 @@ TEST_P(BesideOneDnn, BitsAreTheSame) {
     }
 }
 
+// Where oneDNN packs float32 in tiles, a side in pairs has its bits, whatever it holds.
+TEST_P(BesideOneDnn, BitsOfAWidenedSideAreTheSame) {
+    if (!kWidenedProducts.runs_here() || onednn_tile_columns(64, 64, DType::float32) == 0)
+        GTEST_SKIP() << "oneDNN packs no float32 in tiles here, or this CPU has no AVX-512";
+    std::mt19937 generator(9);
+    for (const auto& [n, k] : {std::array<std::int64_t, 2>{576, 400},
+                               {192, 576},
+                               {64, 64},
+                               {20, 48},
+                               {3, 17},
+                               {100, 1},
+                               {129, 1000},
+                               {40, 2500}}) {
+        const RightSide side{n, k, DType::float32, WeightLayout::pairs};
+        const std::int64_t columns = onednn_tile_columns(n, k, DType::float32);
+        ProductKernel* const ours =
+            product_kernel(machine_products(), {64, false, side, false, DType::float32, 1});
+        if (ours == nullptr) {  // this version sums a long k in another order; any sums 64 numbers in one
+            ASSERT_GT(k, 64) << "n " << n;
+            continue;
+        }
+        const Sides s = draw_sides(generator, 16, n, k, GetParam());
+        const std::vector<float> a = widened(s.a), b = widened(s.b);
+        Lines packed(onednn().packed_bytes(n, k, DType::float32));
+        onednn().pack({n, k, DType::float32, WeightLayout::columns}, k,
+                      reinterpret_cast<const std::byte*>(b.data()), packed.data());
+        std::vector<float> wanted(static_cast<std::size_t>(16 * n));
+        product_kernel(onednn(),
+                       {16, false, {n, k, DType::float32, WeightLayout::packed}, false, DType::float32, 1})
+            ->run(reinterpret_cast<const std::byte*>(a.data()), packed.data(),
+                  reinterpret_cast<std::byte*>(wanted.data()));
+        for (const std::int64_t rows : {1, 5, 13, 16}) {
+            std::vector<float> got(static_cast<std::size_t>(rows * n));
+            ours->run_to(rows, reinterpret_cast<const std::byte*>(a.data()),
+                         packed_in_blocks(s, columns).data(),
+                         {reinterpret_cast<std::byte*>(got.data()), n, DType::float32, nullptr});
+            expect_same(got, {wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(got.size())},
+                        fmt::format("{} rows, n {}, k {}", rows, n, k));
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
 // A side whose sums are one chain in any version of oneDNN: ours multiply up to 64 rows of it.
 TEST(PairProducts, HaveTheirPlace) {
-    if (!kPairProducts.runs_here() || onednn_pair_columns(64, 64) == 0)
+    if (!kPairProducts.runs_here() || onednn_tile_columns(64, 64, DType::bfloat16) == 0)
         GTEST_SKIP() << "oneDNN has no products by AVX512-BF16 here";
     const RightSide side{64, 64, DType::bfloat16, WeightLayout::packed};
     for (const std::int64_t rows : {1, 2, 16, 64, 65}) {

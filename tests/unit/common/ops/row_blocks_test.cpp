@@ -32,7 +32,7 @@ Tensor own_way(const ProductLibrary& library, const Tensor& x, std::int64_t m, c
                WeightLayout layout, int threads) {
     const std::int64_t n = weight.dim(0), k = weight.dim(1);
     const Tensor y = zeros({m, n});
-    std::vector<std::byte> packed(weight.bytes());
+    std::vector<std::byte> packed(std::max(weight.bytes(), library.packed_bytes(n, k, weight.dtype())));
     library.pack({n, k, weight.dtype(), WeightLayout::columns}, k, weight.raw(), packed.data());
     ProductKernel* const kernel =
         product_kernel(library, {m, false, {n, k, weight.dtype(), layout}, false, DType::float32, threads});
@@ -160,29 +160,41 @@ Tensor in_float32(const Tensor& tensor) {
 TEST_P(OverLibrary, WidensWhatTheLibraryCannotMultiply) {
     if (fake().has_bfloat16) return;
     std::mt19937 generator(13);
-    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{20, 96}, {1030, 9}, {130, 2500}}) {
+    const std::int64_t shapes[][3] = {{37, 20, 96}, {37, 1030, 9}, {37, 130, 2500}, {150, 130, 96}};
+    for (const auto& [rows, n, k] : shapes) {
         for (const WeightLayout layout : {WeightLayout::columns, WeightLayout::rows}) {
             const bool columns = layout == WeightLayout::columns;
-            const Tensor x = random_tensor(generator, {37, k}, DType::bfloat16);
+            const Tensor x = random_tensor(generator, {rows, k}, DType::bfloat16);
             const Tensor b = random_tensor(generator, columns ? Shape{n, k} : Shape{k, n}, DType::bfloat16);
             const Tensor bias = random_tensor(generator, {n}, DType::bfloat16);
             const Form wide_form{DType::float32, DType::float32, layout, true, false};
-            const Tensor wide = multiplied(library(), wide_form, in_float32(x), 0, 37, in_float32(b),
+            const Tensor wide = multiplied(library(), wide_form, in_float32(x), 0, rows, in_float32(b),
                                            in_float32(bias), 1, false);
-            const Tensor rounded = zeros({37, n}, DType::bfloat16);
+            const Tensor rounded = zeros({rows, n}, DType::bfloat16);
             narrow(wide.data<float>(), rounded.data<bfloat16>(), wide.numel());
             for (const int threads : {1, 2}) {
                 for (const bool packed : {false, columns}) {
                     const Form form{DType::bfloat16, DType::float32, layout, true, false};
-                    testing::expect_same_bits(multiplied(library(), form, x, 0, 37, b, bias, threads, packed),
-                                              wide, "float32");
+                    testing::expect_same_bits(
+                        multiplied(library(), form, x, 0, rows, b, bias, threads, packed), wide, "float32");
                     const Form narrow_form{DType::bfloat16, DType::bfloat16, layout, true, false};
                     testing::expect_same_bits(
-                        multiplied(library(), narrow_form, x, 0, 37, b, bias, threads, packed), rounded,
+                        multiplied(library(), narrow_form, x, 0, rows, b, bias, threads, packed), rounded,
                         "bfloat16");
                 }
             }
         }
+    }
+}
+
+// A weight kept in pairs takes the bytes of bfloat16 (padded to blocks of 16 columns and 32 numbers of k), in float32 twice.
+TEST_P(OverLibrary, AKeptWeightIsNoLargerThanItsDTypeAsks) {
+    constexpr std::int64_t kColumns = 64, kDepth = 96;
+    const std::size_t kept = packed_columns_bytes(library(), kColumns, kDepth, DType::bfloat16);
+    const bool pairs = library().tile_columns(kColumns, kDepth) > 0;
+    const std::size_t each = pairs || fake().has_bfloat16 ? 2 : 4;
+    if (kept > 0) {
+        EXPECT_EQ(kept, kColumns * kDepth * each) << fake().name;
     }
 }
 
