@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/ops/cpu/lines.h"
 #include "common/ops/cpu/packed_products.h"
+#include "common/ops/cpu/parallel.h"
 #include "common/ops/cpu/product.h"
 #include "common/ops/cpu/rows.h"
 
@@ -35,20 +37,6 @@ namespace {
 using detail::PlainProduct;
 using detail::WeightLayout;
 
-std::vector<float> as_float(const Tensor& tensor) {
-    std::vector<float> result(static_cast<std::size_t>(tensor.numel()));
-    if (tensor.dtype() == DType::bfloat16) {
-        detail::widen(tensor.data<bfloat16>(), result.data(), tensor.numel());
-    } else if (!result.empty()) {
-        std::memcpy(result.data(), tensor.raw(), tensor.bytes());
-    }
-    return result;
-}
-
-std::byte* raw(std::vector<float>& values) {
-    return reinterpret_cast<std::byte*>(values.data());
-}
-
 // Returns false, with c untouched, if the library has no fast kernel.
 bool run(const PlainProduct& p, bool transpose_a) {
     if (!transpose_a) return detail::multiply(detail::machine_products(), p);
@@ -64,19 +52,63 @@ bool run(const PlainProduct& p, bool transpose_a) {
     return true;
 }
 
-// For machines without bfloat16 kernels; with a plain left operand `multiply` has done it.
-void run_widened(PlainProduct p, bool transpose_a, const Tensor& a, const Tensor& b, const Tensor& c) {
-    std::vector<float> wide_a = as_float(a), wide_b = as_float(b), wide_c;
-    p.input = p.output = DType::float32;
-    p.a = raw(wide_a);
-    p.b = raw(wide_b);
-    if (c.dtype() == DType::bfloat16) {
-        wide_c = as_float(c);
-        p.c = raw(wide_c);
-    }
-    const bool done = run(p, transpose_a);
+const bfloat16* halves(const std::byte* from) {
+    return reinterpret_cast<const bfloat16*>(from);
+}
+float* floats(std::byte* from) {
+    return reinterpret_cast<float*>(from);
+}
+std::size_t float_bytes(std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * sizeof(float);
+}
+
+// Rows [first, first + rows) of c = aᵀ · b, on this thread. Their columns of a are widened, c too where it is bfloat16.
+void run_widened_rows(const PlainProduct& p, const std::byte* wide_b, std::int64_t first, std::int64_t rows) {
+    thread_local detail::Lines left, sums;
+    left.reserve(float_bytes(p.k * rows));
+    for (std::int64_t i = 0; i < p.k; ++i)
+        detail::widen(halves(p.a) + i * p.m + first, floats(left.data()) + i * rows, rows);
+    const bool wide_c = p.output == DType::float32;
+    const std::int64_t count = rows * p.n;
+    std::byte* const c = p.c + static_cast<std::size_t>(first * p.n) * dtype_size(p.output);
+    if (!wide_c) sums.reserve(float_bytes(count));
+    std::byte* const to = wide_c ? c : sums.data();
+    if (!wide_c && p.accumulate) detail::widen(halves(c), floats(to), count);
+    const bool done = run({.m = rows,
+                           .n = p.n,
+                           .k = p.k,
+                           .input = DType::float32,
+                           .output = DType::float32,
+                           .a = left.data(),
+                           .b = wide_b,
+                           .layout = p.layout,
+                           .packed = nullptr,
+                           .bias = nullptr,
+                           .c = to,
+                           .accumulate = p.accumulate,
+                           .threads = 1},
+                          true);
     require(done, "no float32 products on this machine");
-    if (c.dtype() == DType::bfloat16) detail::narrow(wide_c.data(), c.data<bfloat16>(), c.numel());
+    if (!wide_c) detail::narrow(floats(to), reinterpret_cast<bfloat16*>(c), count);
+}
+
+// c = aᵀ · b for machines without bfloat16 kernels: b widened once, then c's rows in pieces whose part of a a core's
+// cache holds. (With a plain left operand `multiply` has done it.)
+void run_widened(const PlainProduct& p) {
+    constexpr std::size_t kPieceBytes = 512 << 10, kKeptBytes = 64 << 20;
+    constexpr std::int64_t kUnit = 64, kMostRows = 256;
+    thread_local detail::Lines wide_b;
+    wide_b.reserve(float_bytes(p.k * p.n));
+    detail::parallel_blocks(p.k * p.n, 4096,
+                            [to = floats(wide_b.data()), &p](std::int64_t begin, std::int64_t count) {
+                                detail::widen(halves(p.b) + begin, to + begin, count);
+                            });
+    const auto fit = static_cast<std::int64_t>(kPieceBytes / float_bytes(p.k)) / kUnit * kUnit;
+    const std::int64_t rows = std::clamp(fit, kUnit, kMostRows);
+    detail::parallel_for((p.m + rows - 1) / rows, p.threads, [&, b = wide_b.data()](std::int64_t piece) {
+        run_widened_rows(p, b, piece * rows, std::min(rows, p.m - piece * rows));
+    });
+    if (wide_b.bytes() > kKeptBytes) wide_b = detail::Lines();
 }
 
 // Rows of zeros, or of the bias: a product over nothing.
@@ -85,12 +117,12 @@ void fill_rows(const Tensor& bias, const Tensor& c) {
         std::memset(c.raw(), 0, c.bytes());
         return;
     }
-    const std::vector<float> row = as_float(bias);
     const std::int64_t columns = c.dim(1);
-    std::vector<float> scratch(row.size());
+    std::vector<float> wide(static_cast<std::size_t>(columns)), scratch(wide.size());
+    const float* const row = detail::read_row(bias, 0, columns, wide.data());
     for (std::int64_t at = 0; at < c.numel(); at += columns) {
         float* const to = detail::begin_row(c, at, scratch.data());
-        std::copy(row.begin(), row.end(), to);
+        std::copy_n(row, columns, to);
         detail::finish_row(c, at, columns, to);
     }
 }
@@ -122,7 +154,7 @@ void product(Stream& stream, const Tensor& a, bool transpose_a, const Tensor& b,
             if (!p.accumulate) fill_rows(bias, c);
             return;
         }
-        if (!run(p, transpose_a)) run_widened(p, transpose_a, a, b, c);
+        if (!run(p, transpose_a)) run_widened(p);
     });
 }
 

@@ -179,7 +179,14 @@ std::vector<Piece> cut_pieces(std::vector<Piece> chunks, std::int64_t m, int thr
     return pieces;
 }
 
-constexpr std::size_t kKeptLeftBytes = 64u << 20;  // more, as the logits' gradient has, is given back
+// Rows of a that are widened at once: fewer, as of the logits' gradient, would pack b too often.
+constexpr std::size_t kKeptLeftBytes = 64u << 20;  // more is given back
+constexpr std::int64_t kFewestRowsAtOnce = 256;
+
+std::int64_t rows_at_once(std::int64_t k) {
+    const auto fit = static_cast<std::int64_t>(kKeptLeftBytes / bytes_of(k, DType::float32));
+    return std::max(fit / RowBlocks::kSizes[0] * RowBlocks::kSizes[0], kFewestRowsAtOnce);
+}
 
 // All rows of a in float32, in this thread's memory.
 const std::byte* widened_left_side(const PlainProduct& p) {
@@ -192,9 +199,8 @@ const std::byte* widened_left_side(const PlainProduct& p) {
     return scratch().left.data();
 }
 
-}  // namespace
-
-bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products) {
+// All rows in one parallel section.
+bool multiply_at_once(const ProductLibrary& library, std::span<const PlainProduct> products) {
     std::vector<Piece> chunks;
     const std::byte* wide = nullptr;
     for (const PlainProduct& p : products) {
@@ -204,7 +210,6 @@ bool multiply(const ProductLibrary& library, std::span<const PlainProduct> produ
         for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk)
             chunks.push_back({&p, &plan, plan.widens() ? wide : p.a, chunk, 0, p.m});
     }
-    if (chunks.empty()) return true;
     const int threads = products.front().threads;
     const std::vector<Piece> pieces = cut_pieces(std::move(chunks), products.front().m, threads);
     parallel_for(static_cast<std::int64_t>(pieces.size()), threads, [&](std::int64_t item) {
@@ -212,6 +217,31 @@ bool multiply(const ProductLibrary& library, std::span<const PlainProduct> produ
         run_piece(library, pieces[index], next < pieces.size() ? &pieces[next] : nullptr);
     });
     if (scratch().left.bytes() > kKeptLeftBytes) scratch().left = Lines();
+    return true;
+}
+
+bool widens(const ProductLibrary& library, const PlainProduct& p) {
+    return p.input == DType::bfloat16 && product_plan(library, p.n, p.k, p.input, p.layout).widens();
+}
+
+PlainProduct rows_of(PlainProduct p, std::int64_t first, std::int64_t rows) {
+    p.m = rows;
+    p.a += bytes_of(first * p.k, p.input);
+    p.c += bytes_of(first * p.n, p.output);
+    return p;
+}
+
+}  // namespace
+
+bool multiply(const ProductLibrary& library, std::span<const PlainProduct> products) {
+    if (products.empty()) return true;
+    const std::int64_t m = products.front().m, most = rows_at_once(products.front().k);
+    if (m <= most || !widens(library, products.front())) return multiply_at_once(library, products);
+    for (std::int64_t first = 0; first < m; first += most) {
+        std::vector<PlainProduct> part;
+        for (const PlainProduct& p : products) part.push_back(rows_of(p, first, std::min(most, m - first)));
+        if (!multiply_at_once(library, part)) return false;
+    }
     return true;
 }
 

@@ -273,6 +273,54 @@ TEST(Matmul, PiecesOfAnyNumberOfThreadsAreTheWhole) {
     }
 }
 
+// So long that, widened, all of them would take 80 MB: where bfloat16 is widened they are taken in turns.
+TEST(Matmul, LongRowsInTurnsAreTheWhole) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(13);
+    constexpr std::int64_t kRows = 300, n = 3, k = 70'000;
+    const Tensor weight = random_tensor(generator, {n, k}, DType::bfloat16),
+                 x = zeros({kRows, k}, DType::bfloat16);
+    const Tensor few = random_tensor(generator, {20, k}, DType::bfloat16);
+    const std::int64_t first = 245;  // 256 rows are a turn
+    std::memcpy(x.rows(first, 20).raw(), few.raw(), few.bytes());
+    const Tensor whole = zeros({kRows, n}), alone = zeros({20, n});
+    ops::set_compute_threads(2);
+    ops::linear(stream, x, weight, whole);
+    ops::linear(stream, few, weight, alone);
+    ops::set_compute_threads(1);
+    testing::expect_same_bits(whole.rows(first, 20), alone, "rows around a turn's end");
+    testing::expect_same_bits(whole.rows(0, 20), zeros({20, n}), "rows of zeros");
+    testing::expect_close(alone, naive(few, false, weight, true, Doubles(20 * n, 0.0), 20, n, k), 1e-4,
+                          "alone");
+}
+
+// The gradient of a weight of some 256 rows and more, which are its pieces where bfloat16 is widened.
+TEST(Matmul, GradientsOfLargeWeightsAgainstFp64) {
+    Stream stream = Stream::make_inline();
+    std::mt19937 generator(14);
+    const std::int64_t shapes[][3] = {{255, 9, 33}, {256, 3, 1}, {257, 5, 600}, {600, 20, 37}, {70, 4, 2100}};
+    for (const auto& [out, in, tokens] : shapes) {
+        const Tensor x = random_tensor(generator, {tokens, in}, DType::bfloat16);
+        const Tensor dy = random_tensor(generator, {tokens, out}, DType::bfloat16);
+        for (const DType dtype : {DType::float32, DType::bfloat16}) {
+            for (const bool accumulate : {false, true}) {
+                const Tensor one = random_tensor(generator, {out, in}, dtype), two = one.clone("test");
+                const Doubles before =
+                    accumulate ? to_doubles(one) : Doubles(static_cast<std::size_t>(out * in), 0.0);
+                ops::matmul(stream, dy, Transpose::yes, x, Transpose::no, one, accumulate);
+                testing::expect_close(one, naive(dy, true, x, false, before, out, in, tokens), 1e-5,
+                                      "one thread");
+                ops::set_compute_threads(2);
+                ops::matmul(stream, dy, Transpose::yes, x, Transpose::no, two, accumulate);
+                ops::set_compute_threads(1);
+                testing::expect_close(two, naive(dy, true, x, false, before, out, in, tokens), 1e-5,
+                                      "two threads");
+                if (HasFatalFailure()) FAIL() << "out " << out << " in " << in << " tokens " << tokens;
+            }
+        }
+    }
+}
+
 // Among them one without a copy, one alone with a bias, and one of nothing.
 TEST(Matmul, SeveralOfOneXAreEachItsOwn) {
     Stream stream = Stream::make_inline();
