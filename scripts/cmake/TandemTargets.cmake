@@ -159,9 +159,10 @@ function(tandem_entry name)
   endif()
   add_test(NAME ${name} COMMAND ${ARG_COMMAND} COMMAND_EXPAND_LISTS)
   math(EXPR deadline "3 * ${ARG_TIMEOUT}")
-  # Those that take long begin first, so that none is left alone at the end.
+  # Those that take long begin first, so that none is left alone at the end. More run at once than there are cores: a thread
+  # that waits for its team gives its core away.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${deadline} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" PROCESSORS ${ARG_PROCESSORS}
-                       ENVIRONMENT "${ARG_ENVIRONMENT}")
+                       ENVIRONMENT "OMP_WAIT_POLICY=passive;${ARG_ENVIRONMENT}")
 endfunction()
 
 # tandem_which(OUT [OF a_test.cpp …] [FILTER Suite.* …]): the argument by which a test program runs these alone; FILTER counts.
