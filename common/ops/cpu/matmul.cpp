@@ -97,15 +97,12 @@ void run_widened_rows(const PlainProduct& p, const std::byte* wide_b, std::int64
 // cache holds. (With a plain left operand `multiply` has done it.)
 void run_widened(const PlainProduct& p) {
     constexpr std::size_t kPieceBytes = 512 << 10, kKeptBytes = 64 << 20;
-    constexpr std::int64_t kUnit = 64, kMostRows = 256, kFewRows = 16;
+    constexpr std::int64_t kUnit = 64, kMostRows = 256, kFewestRows = 16;
     thread_local detail::Lines wide_b;
     wide_b.reserve(float_bytes(p.k * p.n));
-    detail::parallel_blocks(p.k * p.n, 4096,
-                            [to = floats(wide_b.data()), &p](std::int64_t begin, std::int64_t count) {
-                                detail::widen(halves(p.b) + begin, to + begin, count);
-                            });
+    detail::widen_on_threads(halves(p.b), floats(wide_b.data()), p.k * p.n);
     const auto fit = static_cast<std::int64_t>(kPieceBytes / float_bytes(p.k)) / kUnit * kUnit;
-    const std::int64_t share = round_up((p.m + p.threads - 1) / p.threads, kFewRows);  // of a thread
+    const std::int64_t share = round_up((p.m + p.threads - 1) / p.threads, kFewestRows);  // of a thread
     const std::int64_t rows = std::min(std::clamp(fit, kUnit, kMostRows), share);
     detail::parallel_for((p.m + rows - 1) / rows, p.threads, [&, b = wide_b.data()](std::int64_t piece) {
         run_widened_rows(p, b, piece * rows, std::min(rows, p.m - piece * rows));

@@ -191,11 +191,8 @@ std::int64_t rows_at_once(std::int64_t k) {
 // All rows of a in float32, in this thread's memory.
 const std::byte* widened_left_side(const PlainProduct& p) {
     scratch().left.reserve(bytes_of(p.m * p.k, DType::float32));
-    auto* const to = reinterpret_cast<float*>(scratch().left.data());
-    const auto* const from = reinterpret_cast<const bfloat16*>(p.a);
-    constexpr std::int64_t kBlock = 4096;  // numbers
-    parallel_blocks(p.m * p.k, kBlock,
-                    [&](std::int64_t begin, std::int64_t count) { widen(from + begin, to + begin, count); });
+    widen_on_threads(reinterpret_cast<const bfloat16*>(p.a), reinterpret_cast<float*>(scratch().left.data()),
+                     p.m * p.k);
     return scratch().left.data();
 }
 
@@ -243,6 +240,12 @@ bool multiply(const ProductLibrary& library, std::span<const PlainProduct> produ
         if (!multiply_at_once(library, part)) return false;
     }
     return true;
+}
+
+void widen_on_threads(const bfloat16* from, float* to, std::int64_t count) {
+    constexpr std::int64_t kBlock = 4096;  // numbers
+    parallel_blocks(count, kBlock,
+                    [&](std::int64_t begin, std::int64_t some) { widen(from + begin, to + begin, some); });
 }
 
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype) {

@@ -31,6 +31,9 @@ inline bool multiply(const ProductLibrary& library, const PlainProduct& product)
     return multiply(library, std::span(&product, 1));
 }
 
+// widen (rows.h) by the compute threads.
+void widen_on_threads(const bfloat16* from, float* to, std::int64_t count);
+
 // Packed size of a weight stored as [n, k], 0 if it is read as it is.
 std::size_t packed_columns_bytes(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype);
 void pack_columns(const ProductLibrary& library, std::int64_t n, std::int64_t k, DType dtype,
