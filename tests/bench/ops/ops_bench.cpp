@@ -42,12 +42,10 @@ Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed) {
     std::minstd_rand generator(seed);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     Tensor result = Tensor::zeros(shape, dtype, "bench");
-    for (std::int64_t i = 0; i < result.numel(); ++i) {
-        if (dtype == DType::float32) {
-            result.data<float>()[i] = uniform(generator);
-        } else {
-            result.data<bfloat16>()[i] = bfloat16(uniform(generator));
-        }
+    if (dtype == DType::float32) {
+        for (float& value : result.values<float>()) value = uniform(generator);
+    } else {
+        for (bfloat16& value : result.values<bfloat16>()) value = bfloat16(uniform(generator));
     }
     return result;
 }

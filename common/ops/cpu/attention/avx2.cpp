@@ -25,7 +25,7 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx2{forward_tile, backward_tile, transpose_tile,
+const AttentionKernels kAttentionAvx2{forward_tile, rows_tile,     backward_tile, transpose_tile,
                                       pack_float,   pack_bfloat16, "avx2"};
 
 }  // namespace tandem::ops::detail

@@ -22,7 +22,7 @@ inline __attribute__((always_inline)) V fused(V a, V b, V c) {
 
 }  // namespace
 
-const AttentionKernels kAttentionBaseline{forward_tile, backward_tile, transpose_tile,
+const AttentionKernels kAttentionBaseline{forward_tile, rows_tile,     backward_tile, transpose_tile,
                                           pack_float,   pack_bfloat16, "baseline"};
 
 }  // namespace tandem::ops::detail

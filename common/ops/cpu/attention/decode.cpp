@@ -160,13 +160,12 @@ void decode_steps(const Steps& in) {
 }
 
 void decode(const Steps& in) {
-    if (!detail::multiplies_pairs(in.q)) {
-        decode_steps<detail::FloatTiles>(in);
-    } else if (detail::takes_pair_rows(in.shape)) {
-        decode_steps<detail::PairRowTiles>(in);
-    } else {
-        decode_steps<detail::PairTiles>(in);
+    if (detail::multiplies_pairs(in.q)) {
+        return detail::takes_pair_rows(in.shape) ? decode_steps<detail::PairRowTiles>(in)
+                                                 : decode_steps<detail::PairTiles>(in);
     }
+    return detail::FloatRowTiles::takes(in.shape) ? decode_steps<detail::FloatRowTiles>(in)
+                                                  : decode_steps<detail::FloatTiles>(in);
 }
 
 // Copies the tables only for a stream that runs later.

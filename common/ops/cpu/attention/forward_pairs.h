@@ -60,8 +60,6 @@ struct QueryRows {
     const std::byte* const* next_k = nullptr;  // [kKeyVectors]
     const std::byte* const* next_v = nullptr;
 };
-// Keys whose rows are equally far apart, and how many of such are a tile.
-inline constexpr std::int64_t kKeyRows = 16, kKeyVectors = kKeyTile / kKeyRows;
 
 // Numbers: rows as far apart as this, or a multiple, meet in so few sets of the first cache that the 64 of a tile put each
 // other out (8 heads of 128: Qwen3, Llama 3). Then a line of each is used up before the next is touched, which takes a

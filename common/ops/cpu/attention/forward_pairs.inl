@@ -157,17 +157,6 @@ TANDEM_LANES Words load_pair(const std::uint16_t* row, std::int64_t stride) {
     return result;
 }
 
-// Asks for lines [first, first + count) of what is read next, in the place of these keys and of those that a short tile lacks.
-TANDEM_LANES void ask_ahead(const std::byte* const* next, std::int64_t vector, std::int64_t vectors,
-                            std::int64_t first, std::int64_t count) {
-    constexpr std::int64_t kLine = 64;
-    if (next == nullptr) return;
-    for (; vector < kKeyVectors; vector += vectors) {
-        for (std::int64_t n = first; n < first + count; ++n)
-            __builtin_prefetch(next[vector] + n * kLine, 0, 2);
-    }
-}
-
 // Scores of the keys in the first kVectors vectors.
 template <unsigned R, unsigned kVectors>
 TANDEM_LANES void score_rows(const QueryRows& t, const std::uint16_t* const (&q)[R], Floats (&s)[R][kVectors],

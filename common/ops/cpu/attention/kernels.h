@@ -5,9 +5,10 @@
 
 #include <cstdint>
 
+#include "common/ops/cpu/attention/key_rows.h"
+
 namespace tandem::ops::detail {
 
-inline constexpr std::int64_t kKeyTile = 64;
 inline constexpr std::int64_t kQueryTile = 48;
 
 // One query tile against one key tile. Row r sees the first visible + r * visible_step keys of the tile.
@@ -41,8 +42,14 @@ struct BackwardTile {
     float scale;
 };
 
+// Of rows_tile: what head_dim is a multiple of.
+inline constexpr std::int64_t kRowColumns = 32;
+
 struct AttentionKernels {
     void (*forward_tile)(const ForwardTile&);
+    // As forward_tile, bit for bit, with keys that lie in a cache. Of the tile v is not used, nor k_t: keys are turned in
+    // `turned` [head_dim, kKeyTile]. head_dim: a multiple of kRowColumns.
+    void (*rows_tile)(const ForwardTile&, const KeyRows&, float* turned);
     void (*backward_tile)(const BackwardTile&);
     // to[d][j] = from[j][d] for j < keys, 0 for the rest of kKeyTile; rows of `from` are `stride` floats
     // apart, and can be read up to head_dim rounded up to 16.

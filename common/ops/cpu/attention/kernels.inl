@@ -83,16 +83,40 @@ TANDEM_INLINE V exponential(V x) {
     return x < low ? V{} : exponential_of_normal(x < low ? low : x);
 }
 
-TANDEM_INLINE float lane_sum(V v) {
-    float total = 0.0f;
-    for (int i = 0; i < kWidth; ++i) total += v[i];
-    return total;
+#if defined(__clang__)  // has it for constants only
+TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
+    V result;
+    for (int l = 0; l < kWidth; ++l) result[l] = from[l] < kWidth ? a[from[l]] : b[from[l] - kWidth];
+    return result;
 }
+#else
+TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
+    return __builtin_shuffle(a, b, from);
+}
+#endif
 
+// Lanes meet their neighbours, kStep apart.
+template <int kStep>
+TANDEM_INLINE V neighbours(V v) {
+    I from;
+    for (int l = 0; l < kWidth; ++l) from[l] = l ^ kStep;
+    return shuffle(v, v, from);
+}
+template <int kStep = kWidth / 2>
+TANDEM_INLINE float lane_sum(V v) {
+    if constexpr (kStep == 0)
+        return v[0];
+    else
+        return lane_sum<kStep / 2>(v + neighbours<kStep>(v));
+}
+template <int kStep = kWidth / 2>
 TANDEM_INLINE float lane_max(V v) {
-    float best = v[0];
-    for (int i = 1; i < kWidth; ++i) best = v[i] > best ? v[i] : best;
-    return best;
+    if constexpr (kStep == 0)
+        return v[0];
+    else {
+        const V other = neighbours<kStep>(v);
+        return lane_max<kStep / 2>(v > other ? v : other);
+    }
 }
 
 // Lanes of vector `index` of a row of scores that lie before `visible`.
@@ -113,12 +137,11 @@ TANDEM_INLINE std::int64_t seen_keys(const Tile& t) {
     return clamp_visible(t.visible + (t.rows - 1) * t.visible_step, t.keys);
 }
 
-void forward_tile(const ForwardTile& t) {
+// Row r of the scores of keys [0, columns) becomes e^(score - max) where it sees them, 0 elsewhere. Sums so far follow
+// the maxima.
+TANDEM_INLINE void soften(const ForwardTile& t, std::int64_t columns) {
     const float infinity = __builtin_inff();
-    const std::int64_t seen = seen_keys(t);
-    const std::int64_t columns = (seen + 15) / 16 * 16;
     const std::int64_t vectors = columns / kWidth;
-    product(t.rows, columns, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
     for (std::int64_t row = 0; row < t.rows; ++row) {
         const std::int64_t visible = clamp_visible(t.visible + row * t.visible_step, t.keys);
         float* scores = t.scores + row * kKeyTile;
@@ -140,7 +163,7 @@ void forward_tile(const ForwardTile& t) {
             total = total + p;
         }
         float tile_sum = lane_sum(total);
-        if (new_max > old_max) {  // else the factor is 1
+        if (new_max > old_max && old_max > -infinity) {  // else the factor is 1, or of nothing
             const float factor = exponential(splat(old_max - shift))[0];
             tile_sum = t.sum[row] * factor + tile_sum;
             float* acc = t.acc + row * t.width;
@@ -151,13 +174,27 @@ void forward_tile(const ForwardTile& t) {
         t.sum[row] = tile_sum;
         t.max[row] = new_max;
     }
+}
+
+// Keys that a row may see, in whole vectors of any machine.
+TANDEM_INLINE std::int64_t whole_vectors(std::int64_t seen) {
+    return (seen + 15) / 16 * 16;
+}
+
+TANDEM_INLINE void score(const ForwardTile& t, std::int64_t columns, const float* k_t) {
+    product(t.rows, columns, t.head_dim, t.q, t.width, 1, k_t, kKeyTile, t.scores, kKeyTile, false);
+}
+
+void forward_tile(const ForwardTile& t) {
+    const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
+    score(t, columns, t.k_t);
+    soften(t, columns);
     product(t.rows, t.width, seen, t.scores, kKeyTile, 1, t.v, t.width, t.acc, t.width, true);
 }
 
 void backward_tile(const BackwardTile& t) {
     const float infinity = __builtin_inff();
-    const std::int64_t seen = seen_keys(t);
-    const std::int64_t columns = (seen + 15) / 16 * 16;
+    const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
     product(t.rows, columns, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
     product(t.rows, columns, t.head_dim, t.dout, t.width, 1, t.v_t, kKeyTile, t.dscores, kKeyTile, false);
     for (std::int64_t row = 0; row < t.rows; ++row) {
@@ -183,18 +220,6 @@ void backward_tile(const BackwardTile& t) {
     product(t.rows, t.width, seen, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
 }
 
-#if defined(__clang__)  // has it for constants only
-TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
-    V result;
-    for (int l = 0; l < kWidth; ++l) result[l] = from[l] < kWidth ? a[from[l]] : b[from[l] - kWidth];
-    return result;
-}
-#else
-TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
-    return __builtin_shuffle(a, b, from);
-}
-#endif
-
 // One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
 template <unsigned kStep>
 TANDEM_INLINE void exchange(V (&r)[kWidth]) {
@@ -213,22 +238,136 @@ TANDEM_INLINE void exchange(V (&r)[kWidth]) {
     }
 }
 
+TANDEM_INLINE void transpose(V (&r)[kWidth]) {
+    if constexpr (kWidth > 8) exchange<8>(r);
+    if constexpr (kWidth > 4) exchange<4>(r);
+    exchange<2>(r);
+    exchange<1>(r);
+}
+
 void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
                     float* to) {
     for (std::int64_t j = 0; j < kKeyTile; j += kWidth) {
         for (std::int64_t d = 0; d < head_dim; d += kWidth) {
             V r[kWidth];
             for (int i = 0; i < kWidth; ++i) r[i] = j + i < keys ? load(from + (j + i) * stride + d) : V{};
-            if constexpr (kWidth > 8) exchange<8>(r);
-            if constexpr (kWidth > 4) exchange<4>(r);
-            exchange<2>(r);
-            exchange<1>(r);
+            transpose(r);
             for (int i = 0; i < kWidth; ++i) {
                 if (d + i < head_dim) store(to + (d + i) * kKeyTile + j, r[i]);
             }
         }
     }
 }
+
+// --- keys where they lie in a cache ---
+
+TANDEM_INLINE V widened(const std::uint16_t* bfloat16s) {
+    return reinterpret_cast<V>(__builtin_convertvector(load_half(bfloat16s), U) << 16);
+}
+TANDEM_INLINE V widened(const float* floats) {
+    return load(floats);
+}
+
+// Columns [d, d + as many as a vector has bytes for) of kWidth rows become rows of to [.., kKeyTile].
+TANDEM_INLINE void turn(const float* from, std::int64_t stride, float* to) {
+    V r[kWidth];
+    for (int i = 0; i < kWidth; ++i) r[i] = load(from + i * stride);
+    transpose(r);
+    for (int i = 0; i < kWidth; ++i) store(to + i * kKeyTile, r[i]);
+}
+// Two numbers are one of 32 bits until they are turned.
+TANDEM_INLINE void turn(const std::uint16_t* from, std::int64_t stride, float* to) {
+    V r[kWidth];
+    for (int i = 0; i < kWidth; ++i) r[i] = *reinterpret_cast<const VUnaligned*>(from + i * stride);
+    transpose(r);
+    for (int i = 0; i < kWidth; ++i) {
+        const U both = reinterpret_cast<U>(r[i]);
+        store(to + 2 * i * kKeyTile, reinterpret_cast<V>(both << 16));
+        store(to + (2 * i + 1) * kKeyTile, reinterpret_cast<V>(both & 0xffff0000U));
+    }
+}
+
+// Of what the keys' places hold next, a part for each step of each kernel below.
+constexpr std::int64_t kLineBytes = 64;
+
+template <typename T>
+TANDEM_INLINE void turn_keys(const KeyRows& keys, std::int64_t columns, std::int64_t head_dim, float* to) {
+    constexpr std::int64_t kColumns = kWidth * 4 / sizeof(T);
+    constexpr std::int64_t kLines = kColumns * sizeof(T) * kWidth / kLineBytes;
+    const std::byte* const* const next = keys.looks_ahead ? keys.next_k : nullptr;
+    for (std::int64_t key = 0; key < columns; key += kWidth) {
+        const std::int64_t vector = key / kKeyRows, in_vector = key % kKeyRows;
+        const T* const rows = reinterpret_cast<const T*>(keys.k[vector]) + in_vector * keys.stride;
+        std::int64_t line = in_vector / kWidth * (head_dim / kColumns) * kLines;
+        for (std::int64_t d = 0; d < head_dim; d += kColumns, line += kLines) {
+            ask_ahead(next, vector, columns / kKeyRows, line, kLines);
+            turn(rows + d, keys.stride, to + d * kKeyTile + key);
+        }
+    }
+}
+
+// Columns [d, d + C vectors) of rows [row, row + R) of acc, + p · values.
+template <typename T, unsigned R, unsigned C>
+TANDEM_INLINE void add_values(const ForwardTile& t, const KeyRows& keys, std::int64_t seen, std::int64_t row,
+                              std::int64_t d) {
+    constexpr std::int64_t kBytes = C * kWidth * sizeof(T);
+    constexpr std::int64_t kLines = kBytes < kLineBytes ? 1 : kBytes / kLineBytes;
+    const std::int64_t at = d * static_cast<std::int64_t>(sizeof(T));
+    const bool asks = keys.looks_ahead && row == 0 && at % kLineBytes == 0;
+    const std::byte* const* const next = asks ? keys.next_v : nullptr;
+    const std::int64_t row_lines = t.width * static_cast<std::int64_t>(sizeof(T)) / kLineBytes;
+    float* const acc = t.acc + row * t.width + d;
+    const float* p = t.scores + row * kKeyTile;
+    V sum[R][C];
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) sum[i][j] = load(acc + i * t.width + j * kWidth);
+    }
+    for (std::int64_t key = 0; key < seen; key += kKeyRows) {
+        const T* value = reinterpret_cast<const T*>(keys.v[key / kKeyRows]) + d;
+        const std::int64_t count = key + kKeyRows < seen ? kKeyRows : seen - key;
+        for (std::int64_t k = 0; k < count; ++k, ++p, value += keys.stride) {
+            ask_ahead(next, key / kKeyRows, whole_vectors(seen) / kKeyRows, k * row_lines + at / kLineBytes,
+                      kLines);
+            V right[C];
+            for (unsigned j = 0; j < C; ++j) right[j] = widened(value + j * kWidth);
+            for (unsigned i = 0; i < R; ++i) {
+                const V left = splat(p[i * kKeyTile]);
+                for (unsigned j = 0; j < C; ++j) sum[i][j] = fused(left, right[j], sum[i][j]);
+            }
+        }
+    }
+    for (unsigned i = 0; i < R; ++i) {
+        for (unsigned j = 0; j < C; ++j) store(acc + i * t.width + j * kWidth, sum[i][j]);
+    }
+}
+
+template <typename T, unsigned R, unsigned C>
+void add_value_rows(const ForwardTile& t, const KeyRows& keys, std::int64_t seen, std::int64_t row,
+                    std::int64_t d) {
+    for (; row + R <= t.rows; row += R) add_values<T, R, C>(t, keys, seen, row, d);
+    if constexpr (R > 1) {
+        if (row < t.rows) add_value_rows<T, R - 1, C>(t, keys, seen, row, d);
+    }
+}
+
+template <typename T>
+void attend_rows(const ForwardTile& t, const KeyRows& keys, float* turned) {
+    const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
+    turn_keys<T>(keys, columns, t.head_dim, turned);
+    score(t, columns, turned);
+    soften(t, columns);
+    std::int64_t d = 0;
+    for (; d + kPanel * kWidth <= t.width; d += kPanel * kWidth)
+        add_value_rows<T, kRows, kPanel>(t, keys, seen, 0, d);
+    for (; d < t.width; d += kWidth) add_value_rows<T, kRows, 1>(t, keys, seen, 0, d);
+}
+
+void rows_tile(const ForwardTile& t, const KeyRows& keys, float* turned) {
+    if (keys.element_bytes == 4) return attend_rows<float>(t, keys, turned);
+    attend_rows<std::uint16_t>(t, keys, turned);
+}
+
+// --- packing ---
 
 // What is left of a row behind the last whole vector goes four at a time: a small head is nothing else.
 constexpr int kQuarter = 4;

@@ -75,6 +75,16 @@ float* Scratch::floats(std::int64_t count) {
     return memory_.data() + ((64 - address % 64) % 64) / sizeof(float);
 }
 
+Scratch& segment_scratch() {
+    thread_local Scratch scratch;
+    return scratch;
+}
+
+Scratch& page_scratch() {
+    thread_local Scratch scratch;
+    return scratch;
+}
+
 void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
                std::int64_t heads, const AttentionShape& shape, float factor, float* to) {
     pack(tensor, (begin * heads + head) * shape.head_dim, heads * shape.head_dim, rows, shape, factor, to);

@@ -29,6 +29,10 @@ class Scratch {
     std::vector<float> memory_;
 };
 
+// Of this thread: for the keys of a segment, and for those of a tile in pages.
+Scratch& segment_scratch();
+Scratch& page_scratch();
+
 // to[r] = row begin + r of `head`, times factor, zero-padded to `width`.
 void pack_rows(const Tensor& tensor, std::int64_t begin, std::int64_t rows, std::int64_t head,
                std::int64_t heads, const AttentionShape& shape, float factor, float* to);

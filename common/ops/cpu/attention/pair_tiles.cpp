@@ -158,9 +158,14 @@ void PairRowTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row
 
 void PairRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys,
                           const SeenKeys& seen) const {
+    const std::uint16_t *k[kKeyVectors], *v[kKeyVectors];
+    for (std::int64_t j = 0; j < kKeyVectors; ++j) {
+        k[j] = reinterpret_cast<const std::uint16_t*>(keys.k[j]);
+        v[j] = reinterpret_cast<const std::uint16_t*>(keys.v[j]);
+    }
     forward_pairs().rows_tile({.q = words(tile.q),
-                               .k = keys.k,
-                               .v = keys.v,
+                               .k = k,
+                               .v = v,
                                .stride = keys.stride,
                                .acc = tile.acc,
                                .max = tile.max,
@@ -180,67 +185,6 @@ void PairRowTiles::finish(QueryTile& tile, std::int64_t rows) const {
                                    tile.scratch + row * shape_.width);
     tile.acc = tile.scratch;
     leave_powers_of_two(tile, rows);
-}
-
-void PairRowTiles::Page::read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages,
-                              std::int64_t key, std::int64_t count) {
-    read_pages(k_cache, v_cache, pages, key, count);
-    const std::int64_t page_size = k_cache.dim(1);
-    looks_ahead_ = page_size % kKeyRows == 0;
-    if (!looks_ahead_) return;
-    const std::int64_t row_bytes = shape_.kv_heads * shape_.head_dim * 2, end = pages.used * page_size;
-    const std::int64_t next = count < kKeyTile ? end : std::min(key + kKeyTile, end);
-    for (std::int64_t j = 0; j < kKeyVectors; ++j) {
-        const std::int64_t at = next + j * kKeyRows, page = pages.at(at / page_size);
-        // Behind the last page something that was just read.
-        const std::int64_t row = (page < 0 ? pages.at(key / page_size) : page) * page_size + at % page_size;
-        next_k_[j] = k_cache.raw() + row * row_bytes;
-        next_v_[j] = v_cache.raw() + row * row_bytes;
-    }
-}
-
-PairRowTiles::KeyTile PairRowTiles::Page::load(const Tensor& k_cache, const Tensor& v_cache,
-                                               const std::vector<std::int32_t>& pages, std::int64_t key,
-                                               std::int64_t count, std::int64_t kv_head) {
-    const std::int64_t page_size = k_cache.dim(1);
-    if (page_size % kKeyRows != 0) return copied(k_cache, v_cache, pages, key, count, kv_head);
-    KeyTile result;
-    result.stride = shape_.kv_heads * shape_.head_dim;
-    for (std::int64_t j = 0; j < count; j += kKeyRows) {
-        const std::int64_t page = pages[static_cast<std::size_t>((key + j) / page_size)];
-        const std::int64_t row = page * page_size + (key + j) % page_size;
-        const std::int64_t offset = row * result.stride + kv_head * shape_.head_dim;
-        result.k[j / kKeyRows] = halves(k_cache) + offset;
-        result.v[j / kKeyRows] = halves(v_cache) + offset;
-    }
-    result.looks_ahead = looks_ahead_;
-    const std::int64_t part = kKeyRows * shape_.head_dim * 2;  // bytes that a kv head asks for
-    for (std::int64_t j = 0; looks_ahead_ && j < kKeyVectors; ++j) {
-        result.next_k[j] = next_k_[j] + kv_head * part;
-        result.next_v[j] = next_v_[j] + kv_head * part;
-    }
-    return result;
-}
-
-PairRowTiles::KeyTile PairRowTiles::Page::copied(const Tensor& k_cache, const Tensor& v_cache,
-                                                 const std::vector<std::int32_t>& pages, std::int64_t key,
-                                                 std::int64_t count, std::int64_t kv_head) {
-    const std::int64_t dim = shape_.head_dim;
-    std::int64_t offsets[kKeyTile];
-    find_page_rows(k_cache, v_cache, pages, key, count, kv_head, shape_, offsets);
-    auto* const k = reinterpret_cast<std::uint16_t*>(page_scratch().floats(kKeyTile * dim));
-    std::uint16_t* const v = k + kKeyTile * dim;
-    for (std::int64_t j = 0; j < count; ++j) {
-        std::copy_n(halves(k_cache) + offsets[j], dim, k + j * dim);
-        std::copy_n(halves(v_cache) + offsets[j], dim, v + j * dim);
-    }
-    KeyTile result;
-    result.stride = dim;
-    for (std::int64_t j = 0; j < kKeyVectors; ++j) {
-        result.k[j] = k + j * kKeyRows * dim;
-        result.v[j] = v + j * kKeyRows * dim;
-    }
-    return result;
 }
 
 }  // namespace tandem::ops::detail

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/ops/cpu/attention/forward_pairs.h"
+#include "common/ops/cpu/attention/page_rows.h"
 #include "common/ops/cpu/attention/tile.h"
 
 namespace tandem::ops::detail {
@@ -87,12 +88,7 @@ class PairTiles {
 class PairRowTiles {
   public:
     static constexpr std::int64_t kQueries = 16;
-    struct KeyTile {
-        const std::uint16_t *k[kKeyVectors], *v[kKeyVectors];
-        std::int64_t stride;
-        bool looks_ahead = false;  // else nothing is in:
-        const std::byte *next_k[kKeyVectors], *next_v[kKeyVectors];
-    };
+    using KeyTile = KeyRows;
 
     PairRowTiles(const AttentionShape& shape, float scale) : shape_(shape), scale_(scale) {}
 
@@ -104,23 +100,8 @@ class PairRowTiles {
     void attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const;
     void finish(QueryTile& tile, std::int64_t rows) const;
 
-    // Keys are read where they lie if each 16 lie in one page; else they are copied together.
-    class Page {
-      public:
-        explicit Page(const PairRowTiles& tiles) : shape_(tiles.shape_) {}
-        // Where all kv heads of the keys are loaded then: each asks for a part of the tile that comes next.
-        void read(const Tensor& k_cache, const Tensor& v_cache, const PagesInTurn& pages, std::int64_t key,
-                  std::int64_t count);
-        KeyTile load(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
-                     std::int64_t key, std::int64_t count, std::int64_t kv_head);
-
-      private:
-        KeyTile copied(const Tensor& k_cache, const Tensor& v_cache, const std::vector<std::int32_t>& pages,
-                       std::int64_t key, std::int64_t count, std::int64_t kv_head);
-
-        AttentionShape shape_;
-        bool looks_ahead_ = false;
-        const std::byte *next_k_[kKeyVectors], *next_v_[kKeyVectors];  // all kv heads of kKeyRows keys each
+    struct Page : PageRows {
+        explicit Page(const PairRowTiles& tiles) : PageRows(tiles.shape_) {}
     };
 
   private:

@@ -19,16 +19,6 @@ void start_tile(QueryTile& tile, std::int64_t acc_floats) {
     std::fill_n(tile.sum, kMostQueries, 0.0f);
 }
 
-Scratch& segment_scratch() {
-    thread_local Scratch scratch;
-    return scratch;
-}
-
-Scratch& page_scratch() {
-    thread_local Scratch scratch;
-    return scratch;
-}
-
 QueryTile FloatTiles::place(float* tile, float* scratch) const {
     return {tile, tile + kQueryTile * shape_.width, scratch, {}, {}};
 }
@@ -46,20 +36,33 @@ void FloatTiles::load_heads(QueryTile& tile, const Tensor& q, std::int64_t row, 
     start_tile(tile, rows * shape_.width);
 }
 
+ForwardTile FloatTiles::forward_tile(QueryTile& tile, std::int64_t rows, const SeenKeys& seen) const {
+    return {.q = tile.q,
+            .k_t = nullptr,
+            .v = nullptr,
+            .acc = tile.acc,
+            .max = tile.max,
+            .sum = tile.sum,
+            .scores = tile.scratch,
+            .rows = rows,
+            .head_dim = shape_.head_dim,
+            .width = shape_.width,
+            .visible = seen.visible,
+            .visible_step = seen.step,
+            .keys = seen.keys};
+}
+
 void FloatTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const {
-    attention_kernels().forward_tile({.q = tile.q,
-                                      .k_t = keys.k_t,
-                                      .v = keys.v,
-                                      .acc = tile.acc,
-                                      .max = tile.max,
-                                      .sum = tile.sum,
-                                      .scores = tile.scratch,
-                                      .rows = rows,
-                                      .head_dim = shape_.head_dim,
-                                      .width = shape_.width,
-                                      .visible = seen.visible,
-                                      .visible_step = seen.step,
-                                      .keys = seen.keys});
+    ForwardTile all = forward_tile(tile, rows, seen);
+    all.k_t = keys.k_t;
+    all.v = keys.v;
+    attention_kernels().forward_tile(all);
+}
+
+void FloatRowTiles::attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys,
+                           const SeenKeys& seen) const {
+    attention_kernels().rows_tile(forward_tile(tile, rows, seen), keys,
+                                  tile.scratch + FloatTiles::scratch_floats());
 }
 
 FloatTiles::Segment::Segment(const FloatTiles& tiles, const Tensor& k, const Tensor& v, std::int64_t begin,

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/ops/cpu/attention/pack.h"
+#include "common/ops/cpu/attention/page_rows.h"
 
 namespace tandem::ops::detail {
 
@@ -21,10 +21,6 @@ struct QueryTile {
 
 // No key seen yet; `acc_floats` of acc are in use.
 void start_tile(QueryTile& tile, std::int64_t acc_floats);
-
-// Of this thread: for the keys of a segment, and for those of a tile in pages.
-Scratch& segment_scratch();
-Scratch& page_scratch();
 
 // Query i of a tile sees the first visible + i * step of a tile's `keys` keys.
 struct SeenKeys {
@@ -79,9 +75,29 @@ class FloatTiles {
         PackedPage page_;
     };
 
-  private:
+  protected:
+    // Its keys are not there yet.
+    ForwardTile forward_tile(QueryTile& tile, std::int64_t rows, const SeenKeys& seen) const;
+
     AttentionShape shape_;
     float scale_;
+};
+
+// The few queries that share the keys of a sequence, which are read where they lie: the bits of FloatTiles.
+class FloatRowTiles : public FloatTiles {
+  public:
+    using KeyTile = KeyRows;
+
+    using FloatTiles::FloatTiles;
+    // By the kernels' columns.
+    static bool takes(const AttentionShape& shape) { return shape.head_dim % kRowColumns == 0; }
+
+    std::int64_t scratch_floats() const { return FloatTiles::scratch_floats() + shape_.width * kKeyTile; }
+    void attend(QueryTile& tile, std::int64_t rows, const KeyTile& keys, const SeenKeys& seen) const;
+
+    struct Page : PageRows {
+        explicit Page(const FloatRowTiles& tiles) : PageRows(tiles.shape_) {}
+    };
 };
 
 // Writes row `row` of a finished tile to element `offset` of out: acc / sum. Returns the log-sum-exp.

@@ -2,6 +2,7 @@
 // values for a row however many rows a tile has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -51,25 +52,31 @@ Data random_data(std::mt19937& generator, std::int64_t head_dim, std::int64_t ke
 using Results = std::vector<std::vector<float>>;
 
 Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t first, std::int64_t rows,
-                std::int64_t keys, std::int64_t visible) {
+                std::int64_t keys, std::int64_t visible, const KeyRows* lying = nullptr) {
     const auto n = static_cast<std::size_t>(rows);
+    std::vector<float> turned(static_cast<std::size_t>(data.head_dim * kKeyTile));
     std::vector<float> acc(n * static_cast<std::size_t>(data.width), 0.0f);
     std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n, 0.0f);
     std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile));
     for (int twice = 0; twice < 2; ++twice) {  // the second time meets a running maximum
-        kernels.forward_tile({.q = data.q.data() + first * data.width,
-                              .k_t = data.k_t.data(),
-                              .v = data.v.data(),
-                              .acc = acc.data(),
-                              .max = max.data(),
-                              .sum = sum.data(),
-                              .scores = scores.data(),
-                              .rows = rows,
-                              .head_dim = data.head_dim,
-                              .width = data.width,
-                              .visible = visible + first,
-                              .visible_step = 1,
-                              .keys = keys});
+        const ForwardTile tile{.q = data.q.data() + first * data.width,
+                               .k_t = data.k_t.data(),
+                               .v = data.v.data(),
+                               .acc = acc.data(),
+                               .max = max.data(),
+                               .sum = sum.data(),
+                               .scores = scores.data(),
+                               .rows = rows,
+                               .head_dim = data.head_dim,
+                               .width = data.width,
+                               .visible = visible + first,
+                               .visible_step = 1,
+                               .keys = keys};
+        if (lying != nullptr) {
+            kernels.rows_tile(tile, *lying, turned.data());
+        } else {
+            kernels.forward_tile(tile);
+        }
     }
     return {acc, max, sum};
 }
@@ -146,6 +153,75 @@ TEST_P(Kernels, ARowDoesNotDependOnItsTile) {
                         ASSERT_EQ(part[p][i], all[p][static_cast<std::size_t>(first) * stride + i])
                             << p << " " << i;
                     }
+                }
+            }
+        }
+    }
+}
+
+// Keys and values that lie in a cache, other heads' between them and NaN behind them.
+class Cache {
+  public:
+    Cache(const Data& data, std::int64_t keys, bool halves) : stride_(data.head_dim + 24) {
+        bytes_.element_bytes = halves ? 2 : 4;
+        bytes_.stride = stride_;
+        for (auto* part : {&k_, &v_}) {
+            const std::vector<float>& from = part == &k_ ? data.k : data.v;
+            part->assign(static_cast<std::size_t>(kKeyTile * stride_),
+                         std::numeric_limits<float>::quiet_NaN());
+            for (std::int64_t i = 0; i < keys; ++i)
+                std::copy_n(from.begin() + i * data.width, data.head_dim, part->begin() + i * stride_);
+        }
+        for (std::int64_t j = 0; j < kKeyVectors; ++j) {
+            bytes_.k[j] = first_row(k_, k_halves_, j, halves);
+            bytes_.v[j] = first_row(v_, v_halves_, j, halves);
+        }
+        // What is asked for ahead need not be there.
+        bytes_.looks_ahead = keys % 2 == 0;
+        std::copy_n(bytes_.k, kKeyVectors, bytes_.next_k);
+        std::copy_n(bytes_.v, kKeyVectors, bytes_.next_v);
+    }
+    const KeyRows& rows() const { return bytes_; }
+
+  private:
+    const std::byte* first_row(const std::vector<float>& from, std::vector<std::uint16_t>& narrow,
+                               std::int64_t vector, bool halves) const {
+        const std::int64_t at = vector * kKeyRows * stride_;
+        if (!halves) return reinterpret_cast<const std::byte*>(from.data() + at);
+        if (narrow.empty()) {
+            for (const float x : from)
+                narrow.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
+        }
+        return reinterpret_cast<const std::byte*>(narrow.data() + at);
+    }
+
+    std::int64_t stride_;
+    std::vector<float> k_, v_;
+    std::vector<std::uint16_t> k_halves_, v_halves_;
+    KeyRows bytes_;
+};
+
+void round_to_bfloat16(std::vector<float>& values) {
+    for (float& x : values) x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000U);
+}
+
+TEST_P(Kernels, ReadKeysWhereTheyLieWithTheSameBits) {
+    std::mt19937 generator(3);
+    for (const std::int64_t head_dim : {32, 64, 160}) {
+        for (const std::int64_t keys : {1, 15, 16, 18, 33, 47, 64}) {
+            Data data = random_data(generator, head_dim, keys);
+            for (const bool halves : {false, true}) {
+                if (halves) {
+                    round_to_bfloat16(data.k);
+                    round_to_bfloat16(data.v);
+                    kAttentionBaseline.transpose_tile(data.k.data(), data.width, keys, head_dim,
+                                                      data.k_t.data());
+                }
+                const Cache cache(data, keys, halves);
+                for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 13, 48}) {
+                    const Results packed = forward(*GetParam(), data, 0, rows, keys, keys);
+                    const Results lying = forward(*GetParam(), data, 0, rows, keys, keys, &cache.rows());
+                    ASSERT_EQ(lying, packed) << head_dim << " " << keys << " " << halves << " " << rows;
                 }
             }
         }
