@@ -268,7 +268,7 @@ TANDEM_INLINE V widened(const float* floats) {
     return load(floats);
 }
 
-// Columns [d, d + as many as a vector has bytes for) of kWidth rows become rows of to [.., kKeyTile].
+// kWidth rows, a vector of each, become columns of to [.., kKeyTile].
 TANDEM_INLINE void turn(const float* from, std::int64_t stride, float* to) {
     V r[kWidth];
     for (int i = 0; i < kWidth; ++i) r[i] = load(from + i * stride);
@@ -287,7 +287,7 @@ TANDEM_INLINE void turn(const std::uint16_t* from, std::int64_t stride, float* t
     }
 }
 
-// Of what the keys' places hold next, a part for each step of each kernel below.
+// What comes next is asked for in as many parts as the loops below have steps.
 constexpr std::int64_t kLineBytes = 64;
 
 template <typename T>

@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ops/cpu/attention/kernels.h"
@@ -58,8 +59,11 @@ Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t 
     std::vector<float> acc(n * static_cast<std::size_t>(data.width), 0.0f);
     std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n, 0.0f);
     std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile));
-    for (int twice = 0; twice < 2; ++twice) {  // the second time meets a running maximum
-        const ForwardTile tile{.q = data.q.data() + first * data.width,
+    std::vector<float> louder = data.q;
+    for (float& x : louder) x *= 2.0f;
+    for (const std::vector<float>* q :
+         {&data.q, &data.q, &std::as_const(louder)}) {  // a maximum stays, and rises
+        const ForwardTile tile{.q = q->data() + first * data.width,
                                .k_t = data.k_t.data(),
                                .v = data.v.data(),
                                .acc = acc.data(),
