@@ -95,26 +95,21 @@ TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
 }
 #endif
 
-// Lanes meet their neighbours, kStep apart.
-template <int kStep>
-TANDEM_INLINE V neighbours(V v) {
-    I from;
-    for (int l = 0; l < kWidth; ++l) from[l] = l ^ kStep;
-    return shuffle(v, v, from);
-}
-template <int kStep = kWidth / 2>
 TANDEM_INLINE float lane_sum(V v) {
-    if constexpr (kStep == 0)
-        return v[0];
-    else
-        return lane_sum<kStep / 2>(v + neighbours<kStep>(v));
+    float total = 0.0f;
+    for (int i = 0; i < kWidth; ++i) total += v[i];
+    return total;
 }
+
+// In halves, for the order changes no bit.
 template <int kStep = kWidth / 2>
 TANDEM_INLINE float lane_max(V v) {
-    if constexpr (kStep == 0)
+    if constexpr (kStep == 0) {
         return v[0];
-    else {
-        const V other = neighbours<kStep>(v);
+    } else {
+        I from;
+        for (int l = 0; l < kWidth; ++l) from[l] = l ^ kStep;
+        const V other = shuffle(v, v, from);
         return lane_max<kStep / 2>(v > other ? v : other);
     }
 }
