@@ -115,7 +115,8 @@ void expect_near(const Results& a, const Results& b, const char* what) {
     for (std::size_t part = 0; part < a.size(); ++part) {
         for (std::size_t i = 0; i < a[part].size(); ++i) {
             if (a[part][i] == b[part][i]) continue;
-            ASSERT_NEAR(a[part][i], b[part][i], 2e-5) << what << " part " << part << " at " << i;
+            const double bound = 2e-5 + 1e-6 * std::abs(b[part][i]);
+            ASSERT_NEAR(a[part][i], b[part][i], bound) << what << " part " << part << " at " << i;
         }
     }
 }
