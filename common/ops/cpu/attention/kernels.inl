@@ -173,7 +173,7 @@ TANDEM_INLINE void soften(const ForwardTile& t, std::int64_t columns) {
 
 // Keys that a row may see, in whole vectors of any machine.
 TANDEM_INLINE std::int64_t whole_vectors(std::int64_t seen) {
-    return (seen + 15) / 16 * 16;
+    return (seen + kKeyRows - 1) / kKeyRows * kKeyRows;
 }
 
 TANDEM_INLINE void score(const ForwardTile& t, std::int64_t columns, const float* k_t) {
@@ -394,10 +394,7 @@ void pack_bfloat16(const std::uint16_t* from, std::int64_t stride, std::int64_t 
                    std::int64_t width, float factor, float* to) {
     for (std::int64_t row = 0; row < rows; ++row, from += stride, to += width) {
         std::int64_t d = 0;
-        for (; d + kWidth <= head_dim; d += kWidth) {
-            const U bits = __builtin_convertvector(load_half(from + d), U) << 16;
-            store(to + d, reinterpret_cast<V>(bits) * factor);
-        }
+        for (; d + kWidth <= head_dim; d += kWidth) store(to + d, widened(from + d) * factor);
         for (; d + kQuarter <= head_dim; d += kQuarter) {
             const QHalf half = *reinterpret_cast<const QHalfUnaligned*>(from + d);
             const QBits bits = __builtin_convertvector(half, QBits) << 16;

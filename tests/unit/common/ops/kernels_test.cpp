@@ -59,10 +59,11 @@ Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t 
     std::vector<float> acc(n * static_cast<std::size_t>(data.width), 0.0f);
     std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n, 0.0f);
     std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile));
-    std::vector<float> louder = data.q;
-    for (float& x : louder) x *= 2.0f;
+    std::vector<float> louder = data.q;  // in every other row
+    for (std::size_t i = 0; i < louder.size(); ++i)
+        if (i / static_cast<std::size_t>(data.width) % 2 == 1) louder[i] *= 2.0f;
     for (const std::vector<float>* q :
-         {&data.q, &data.q, &std::as_const(louder)}) {  // a maximum stays, and rises
+         {&data.q, &std::as_const(louder)}) {  // a running maximum stays, or rises
         const ForwardTile tile{.q = q->data() + first * data.width,
                                .k_t = data.k_t.data(),
                                .v = data.v.data(),
@@ -115,8 +116,7 @@ void expect_near(const Results& a, const Results& b, const char* what) {
     for (std::size_t part = 0; part < a.size(); ++part) {
         for (std::size_t i = 0; i < a[part].size(); ++i) {
             if (a[part][i] == b[part][i]) continue;
-            const double bound = 2e-5 + 1e-6 * std::abs(b[part][i]);
-            ASSERT_NEAR(a[part][i], b[part][i], bound) << what << " part " << part << " at " << i;
+            ASSERT_NEAR(a[part][i], b[part][i], 2e-5) << what << " part " << part << " at " << i;
         }
     }
 }
