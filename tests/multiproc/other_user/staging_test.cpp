@@ -10,8 +10,8 @@
 
 #include <fstream>
 
-#include "engine_adapter/hf_directory/staged_directory.h"
 #include "tests/multiproc/other_user/as_nobody.h"
+#include "tests/support/forked.h"
 #include "tests/unit/sync/push/push_fixture.h"
 
 namespace tandem::sync {
@@ -129,21 +129,19 @@ TEST_F(StagingOfOthers, ALockOfAnothersHoldsNobodyUp) {
 
 // Of another PID namespace, as containers that share /dev/shm have: the lock tells, no number does.
 TEST_F(StagingOfOthers, WhatADeadPusherOfAnotherNamespaceLeftIsRemoved) {
-    VllmStandIn server({.model = model("a", 1)});
-    server.set_paused(true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        if (::unshare(CLONE_NEWPID) != 0) ::_exit(77);
+    test::Forked pusher([&](const std::string& url) {
+        if (::unshare(CLONE_NEWPID) != 0) return 77;
         const pid_t inside = ::fork();
         if (inside == 0) {
-            const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}},
-                                               4);
-            mine.note(server.url());
+            const auto mine = stage();
+            mine.note(url);
             ::_exit(0);
         }
-        ::_exit(exit_code_of(inside));
-    }
-    ASSERT_EQ(exit_code_of(child), 0);
+        return exit_code_of(inside);
+    });
+    VllmStandIn server({.model = model("a", 1)});
+    server.set_paused(true);
+    ASSERT_EQ(pusher.act(server.url()), 0);
     ASSERT_EQ(staged().size(), 1u);
     EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
     EXPECT_FALSE(server.paused());

@@ -2,41 +2,19 @@
 #include "engine_adapter/embedded/ending_signals.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <stdexcept>
 
 #include "tests/support/eventually.h"
+#include "tests/support/forked.h"
 #include "tests/unit/common/model/temporary_directory.h"
 
 namespace tandem::engine {
 namespace {
 
-// A process of its own: signals are a process's. `body` returns the exit code.
-class Child {
-  public:
-    explicit Child(const std::function<int()>& body) : pid_(::fork()) {
-        if (pid_ == 0) ::_exit(body());
-    }
-    ~Child() {
-        if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
-    }
-    Child(const Child&) = delete;
-    Child& operator=(const Child&) = delete;
-    void signal(int number) const { ::kill(pid_, number); }
-    // Exit code, or 128 + the signal that ended it; -1: it lives on.
-    int end() {
-        int status = 0;
-        if (!test::eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
-        pid_ = -1;
-        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
-
-  private:
-    pid_t pid_;
-};
+using test::Forked;  // signals are a process's
 
 class EndingSignal : public testing::TestWithParam<int> {
   protected:
@@ -51,7 +29,7 @@ class EndingSignal : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(All, EndingSignal, testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST_P(EndingSignal, EndsAStartThatIsStuckAndWhatItWouldLeave) {
-    Child child([&] {
+    Forked child([&](const std::string&) {
         EndingSignals signals;
         make("socket");
         const auto tidied = signals.before_the_end([&] { std::filesystem::remove(folder_.file("socket")); });
@@ -59,6 +37,7 @@ TEST_P(EndingSignal, EndsAStartThatIsStuckAndWhatItWouldLeave) {
         ::sleep(600);
         return 0;
     });
+    child.tell();
     ASSERT_TRUE(appears("stuck"));
     child.signal(GetParam());
     EXPECT_EQ(child.end(), 128 + GetParam());
@@ -66,7 +45,7 @@ TEST_P(EndingSignal, EndsAStartThatIsStuckAndWhatItWouldLeave) {
 }
 
 TEST_P(EndingSignal, IsWaitedForOnceSomethingServesAndTheSecondEndsAtOnce) {
-    Child child([&] {
+    Forked child([&](const std::string&) {
         EndingSignals signals;
         signals.serving();
         make("serving");
@@ -74,6 +53,7 @@ TEST_P(EndingSignal, IsWaitedForOnceSomethingServesAndTheSecondEndsAtOnce) {
         ::sleep(600);
         return 0;
     });
+    child.tell();
     ASSERT_TRUE(appears("serving"));
     child.signal(GetParam());
     ASSERT_TRUE(appears("right"));
@@ -82,7 +62,7 @@ TEST_P(EndingSignal, IsWaitedForOnceSomethingServesAndTheSecondEndsAtOnce) {
 }
 
 TEST(EndingSignals, AStartThatFailsIsNotWaitedFor) {
-    Child child([] {
+    Forked child([](const std::string&) {
         try {
             EndingSignals signals;
             const auto tidied = signals.before_the_end([] { ::_exit(9); });
@@ -91,11 +71,11 @@ TEST(EndingSignals, AStartThatFailsIsNotWaitedFor) {
             return 1;
         }
     });
-    EXPECT_EQ(child.end(), 1);
+    EXPECT_EQ(child.act(), 1);
 }
 
 TEST(EndingSignals, AHangupThatIsIgnoredStaysIgnored) {
-    Child child([] {
+    Forked child([](const std::string&) {
         std::signal(SIGHUP, SIG_IGN);
         EndingSignals signals;
         signals.serving();
@@ -103,7 +83,7 @@ TEST(EndingSignals, AHangupThatIsIgnoredStaysIgnored) {
         ::kill(::getpid(), SIGTERM);
         return signals.wait() == SIGTERM ? 0 : 1;
     });
-    EXPECT_EQ(child.end(), 0);
+    EXPECT_EQ(child.act(), 0);
 }
 
 }  // namespace

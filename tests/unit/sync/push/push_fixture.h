@@ -16,6 +16,7 @@
 
 #include "common/model/safetensors.h"
 #include "engine_adapter/connect.h"
+#include "engine_adapter/hf_directory/staged_directory.h"
 #include "sync/push/push.h"
 #include "tests/support/vllm_stand_in.h"
 
@@ -111,6 +112,10 @@ class Push : public testing::Test {
     }
 
     const fs::path& staging() const { return staging_; }
+    // As a push has it under way; of model "a".
+    engine::StagedDirectory stage() const {
+        return {staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4};
+    }
     std::vector<std::string> staged() const { return names_in(staging()); }
     std::vector<std::string> locks() const { return names_in(folder_ / "runtime" / "tandem"); }
     static std::vector<std::string> names_in(const fs::path& folder) {

@@ -1,6 +1,5 @@
 // Several pushers into one server, and what is left of one that was killed.
 #include <gmock/gmock.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 #include <thread>
 
 #include "engine_adapter/hf_directory/push_lock.h"
-#include "engine_adapter/hf_directory/staged_directory.h"
+#include "tests/support/forked.h"
 #include "tests/unit/sync/push/push_fixture.h"
 
 namespace tandem::sync {
@@ -80,15 +79,12 @@ TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
 }
 
 TEST_F(Push, ADeadPusherHoldsNobodyUp) {
+    test::Forked pusher([&](const std::string& url) -> int {
+        const engine::PushLock held(staging(), url, Deadline::after_ms(1000));
+        ::_exit(held ? 0 : 1);  // with the lock in its hands
+    });
     VllmStandIn server({.model = model("a", 1)});
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::PushLock held(staging(), server.url(), Deadline::after_ms(1000));
-        ::_exit(held ? 0 : 1);
-    }
-    int status = 1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_EQ(status, 0);
+    ASSERT_EQ(pusher.act(server.url()), 0);
     ASSERT_THAT(locks(), testing::SizeIs(1));
     EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
     EXPECT_THAT(locks(), IsEmpty());
@@ -97,21 +93,18 @@ TEST_F(Push, ADeadPusherHoldsNobodyUp) {
 // ---- what a killed pusher leaves ----
 
 TEST_F(Push, WhatADeadPusherLeftIsRemovedAndItsPauseEnds) {
+    test::Forked pusher([&](const std::string& url) -> int {
+        const auto mine = stage(), unnoted = stage();
+        mine.note("vllm://elsewhere:1");
+        mine.note(url);
+        ::_exit(0);
+    });
     VllmStandIn server({.model = model("a", 1)});
     server.set_paused(true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
-        mine.note("vllm://elsewhere:1");
-        mine.note(server.url());
-        const engine::StagedDirectory unnoted(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}},
-                                              4);
-        ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(pusher.act(server.url()), 0);
     ASSERT_EQ(staged().size(), 2u);
     // Of a process that lives.
-    const engine::StagedDirectory living(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
+    const auto living = stage();
 
     const std::string next = model("b", 2);
     EXPECT_TRUE(push(next, {server.url()})[0].whole);
@@ -126,14 +119,13 @@ TEST_F(Push, WhatADeadPusherLeftIsRemovedAndItsPauseEnds) {
 }
 
 TEST_F(Push, TheNoteOfAnotherServersPauseIsKeptWithoutItsWeights) {
-    VllmStandIn server({.model = model("a", 1)});
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
+    test::Forked pusher([&](const std::string&) -> int {
+        const auto mine = stage();
         mine.note("vllm://elsewhere:1");
         ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    });
+    VllmStandIn server({.model = model("a", 1)});
+    ASSERT_EQ(pusher.act(), 0);
     EXPECT_TRUE(push(model("b", 2), {server.url()})[0].whole);
     ASSERT_EQ(staged().size(), 1u);
     EXPECT_FALSE(fs::is_empty(staging() / staged()[0]));

@@ -1,14 +1,12 @@
 // A push into SGLang servers of both generations: what lands, in which order it is asked for, and what each kind of
 // broken server costs.
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <future>
 
 #include "common/printable.h"
 #include "engine_adapter/hf_directory/push_lock.h"
-#include "engine_adapter/hf_directory/staged_directory.h"
 #include "tests/support/eventually.h"
+#include "tests/support/forked.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -329,15 +327,14 @@ TEST_P(SglangPush, APauseOfSomebodyElseStays) {
 }
 
 TEST_P(SglangPush, ThePauseOfADeadPusherEnds) {
+    test::Forked pusher([&](const std::string& url) -> int {
+        const auto mine = stage();
+        mine.note(url);
+        ::_exit(0);
+    });
     SglangStandIn server(started(model("a", 1)));
     server.set_paused(true);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const engine::StagedDirectory mine(staging(), folder_ / "a", {{"w", {1000}, DType::float32, {}}}, 4);
-        mine.note(server.url());
-        ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    ASSERT_EQ(pusher.act(server.url()), 0);
     expect_heals(server);
 }
 

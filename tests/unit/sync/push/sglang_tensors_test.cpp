@@ -1,9 +1,8 @@
 // A push into SGLang servers as tensors in shared memory: what lands on every rank, and what a step that fails costs.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <algorithm>
 
 #include "tests/support/eventually.h"
+#include "tests/support/forked.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -23,13 +22,21 @@ class SglangTensors : public SglangPush {
     static std::string url(const SglangStandIn& server) { return "sglang+tensor" + server.url().substr(6); }
     bool sessions() const { return GetParam() == "0.5.23"; }
 
-    // Other processes may be staging there, too.
-    std::vector<std::string> left_in_shared_memory(pid_t pusher = ::getpid()) const {
-        std::vector<std::string> names;
-        for (const std::string& name : staged())
-            if (name.find("." + std::to_string(pusher) + ".") != std::string::npos) names.push_back(name);
-        return names;
+    // Of what is staged since the test began. Other processes stage there, too, and end.
+    std::vector<std::string> left_in_shared_memory() const {
+        std::vector<std::string> left = staged();
+        std::erase_if(left, [&](const std::string& name) {
+            return !name.starts_with("tandem-staged.") || std::ranges::count(before_, name) > 0;
+        });
+        test::eventually([&] {
+            std::erase_if(left, [&](const std::string& name) { return !fs::exists(staging() / name); });
+            return left.empty();
+        });
+        return left;
     }
+
+  private:
+    const std::vector<std::string> before_ = names_in("/dev/shm");
 };
 INSTANTIATE_TEST_SUITE_P(Generations, SglangTensors, kSglangGenerations);
 
@@ -104,25 +111,25 @@ TEST_P(SglangTensors, WhatItCannotBeGivenIsRefusedBeforeItIsPaused) {
 }
 
 TEST_P(SglangTensors, ThePauseOfADeadPusherEndsWithAPushByADirectory) {
+    const std::string next = model("b", 2);
+    test::Forked pusher([&](const std::string& url) {
+        push(next, {url});
+        return 0;
+    });
     SglangStandIn server(started(model("a", 1)));
     server.set_failure("/update_weight_version",
                        0);  // never answers, so that the server is not told what it holds
-    const std::string next = model("b", 2);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        push(next, {url(server)});
-        ::_exit(0);
-    }
+    pusher.tell(url(server));
     EXPECT_TRUE(test::eventually([&] { return server.paused(); }));
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    pusher.signal(SIGKILL);
+    ASSERT_EQ(pusher.end(), 128 + SIGKILL);
     server.mend();
     in_flight_ = InFlight::wait;
     const auto outcomes = push(next, {server.url()});
     EXPECT_TRUE(outcomes[0].whole) << outcomes[0].error;
     EXPECT_FALSE(server.paused());
     EXPECT_EQ(server.weights(), bytes_of_directory(next));
-    EXPECT_THAT(left_in_shared_memory(child), IsEmpty());
+    EXPECT_THAT(left_in_shared_memory(), IsEmpty());
 }
 
 }  // namespace
