@@ -10,6 +10,7 @@
 namespace tandem::ops::detail {
 
 inline constexpr std::int64_t kQueryTile = 48;
+inline constexpr std::int64_t kStateRows = 16;  // of which max and sum hold whole vectors
 
 // One query tile against one key tile. Row r sees the first visible + r * visible_step keys of the tile.
 struct ForwardTile {
@@ -17,8 +18,8 @@ struct ForwardTile {
     const float* k_t;  // [head_dim, kKeyTile]
     const float* v;    // [kKeyTile, width]
     float* acc;        // [rows, width]: sum of exp(s - max) v so far
-    float* max;        // [rows], -inf at the start
-    float* sum;        // [rows]: sum of exp(s - max) so far
+    float* max;        // [rows up to whole kStateRows], -inf at the start
+    float* sum;        // [as max]: sum of exp(s - max) so far
     float* scores;     // scratch [rows, kKeyTile]
     std::int64_t rows, head_dim, width, visible, visible_step;
     std::int64_t keys;  // keys in the tile; a row sees at most these

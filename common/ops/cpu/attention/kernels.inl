@@ -8,7 +8,7 @@
 //
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
-constexpr std::int64_t kVectors = kKeyTile / kWidth;  // a row of scores
+static_assert(kStateRows % kWidth == 0);
 
 #define TANDEM_INLINE static inline __attribute__((always_inline))
 
@@ -95,80 +95,65 @@ TANDEM_INLINE V shuffle(const V& a, const V& b, const I& from) {
 }
 #endif
 
-TANDEM_INLINE float lane_sum(V v) {
-    float total = 0.0f;
-    for (int i = 0; i < kWidth; ++i) total += v[i];
+// a and b exchange a's lanes with kStep in their numbers for b's without.
+template <unsigned kStep>
+TANDEM_INLINE void exchange(V& a, V& b) {
+    I low;
+    I high;
+    for (unsigned l = 0; l < kWidth; ++l) {
+        low[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l - kStep : l);
+        high[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l : l + kStep);
+    }
+    const V was = a;
+    a = shuffle(was, b, low);
+    b = shuffle(was, b, high);
+}
+
+template <unsigned kStep = kWidth / 2>
+TANDEM_INLINE void transpose(V (&r)[kWidth]) {
+    for (unsigned i = 0; i < kWidth; ++i)
+        if ((i & kStep) == 0) exchange<kStep>(r[i], r[i + kStep]);
+    if constexpr (kStep > 1) transpose<kStep / 2>(r);
+}
+
+// Lane i: the sum of r[i]'s lanes, from the first to the last. r is overwritten.
+TANDEM_INLINE V lane_sums(V (&r)[kWidth]) {
+    transpose(r);
+    V total = V{};
+    for (const V& lanes : r) total = total + lanes;
     return total;
 }
 
-// In halves, for the order changes no bit.
-template <int kStep = kWidth / 2>
-TANDEM_INLINE float lane_max(V v) {
-    if constexpr (kStep == 0) {
-        return v[0];
-    } else {
-        I from;
-        for (int l = 0; l < kWidth; ++l) from[l] = l ^ kStep;
-        const V other = shuffle(v, v, from);
-        return lane_max<kStep / 2>(v > other ? v : other);
+// Lane i: the largest of r[i]'s lanes. In halves, for the order changes no bit. r is overwritten.
+template <unsigned kStep = kWidth / 2>
+TANDEM_INLINE V lane_maxima(V (&r)[kWidth]) {
+    for (unsigned i = 0; i < kStep; ++i) {
+        exchange<kStep>(r[i], r[i + kStep]);
+        r[i] = r[i] > r[i + kStep] ? r[i] : r[i + kStep];
     }
+    if constexpr (kStep > 1) return lane_maxima<kStep / 2>(r);
+    return r[0];
 }
 
-// Lanes of vector `index` of a row of scores that lie before `visible`.
-TANDEM_INLINE I visible_lanes(std::int64_t index, std::int64_t visible) {
+TANDEM_INLINE I lanes_before(std::int64_t end) {
     I lane;
     for (int i = 0; i < kWidth; ++i) lane[i] = i;
-    return lane + static_cast<std::int32_t>(index * kWidth) < I{} + static_cast<std::int32_t>(visible);
+    return lane < I{} + static_cast<std::int32_t>(end);
 }
 
 TANDEM_INLINE std::int64_t clamp_visible(std::int64_t visible, std::int64_t keys) {
     return visible < 0 ? 0 : (visible > keys ? keys : visible);
 }
 
-// Keys of the tile that its last row sees. What lies past them adds exact zeros, so leaving it out changes no
-// bit.
+// Keys of the tile that row `row` sees, and none before it more. What lies past them adds exact zeros, so leaving it out
+// changes no bit.
+template <typename Tile>
+TANDEM_INLINE std::int64_t seen_keys(const Tile& t, std::int64_t row) {
+    return clamp_visible(t.visible + row * t.visible_step, t.keys);
+}
 template <typename Tile>
 TANDEM_INLINE std::int64_t seen_keys(const Tile& t) {
-    return clamp_visible(t.visible + (t.rows - 1) * t.visible_step, t.keys);
-}
-
-// Row r of the scores of keys [0, columns) becomes e^(score - max) where it sees them, 0 elsewhere. Sums so far follow
-// the maxima.
-TANDEM_INLINE void soften(const ForwardTile& t, std::int64_t columns) {
-    const float infinity = __builtin_inff();
-    const std::int64_t vectors = columns / kWidth;
-    for (std::int64_t row = 0; row < t.rows; ++row) {
-        const std::int64_t visible = clamp_visible(t.visible + row * t.visible_step, t.keys);
-        float* scores = t.scores + row * kKeyTile;
-        V s[kVectors];
-        V best = splat(-infinity);
-        for (std::int64_t j = 0; j < vectors; ++j) {
-            s[j] = load(scores + j * kWidth);
-            if (visible < kKeyTile) s[j] = visible_lanes(j, visible) ? s[j] : splat(-infinity);
-            best = s[j] > best ? s[j] : best;
-        }
-        const float tile_max = lane_max(best);
-        const float old_max = t.max[row];
-        const float new_max = tile_max > old_max ? tile_max : old_max;
-        const float shift = new_max == -infinity ? 0.0f : new_max;
-        V total = V{};
-        for (std::int64_t j = 0; j < vectors; ++j) {
-            const V p = exponential(s[j] - shift);
-            store(scores + j * kWidth, p);
-            total = total + p;
-        }
-        float tile_sum = lane_sum(total);
-        if (new_max > old_max && old_max > -infinity) {  // else the factor is 1, or of nothing
-            const float factor = exponential(splat(old_max - shift))[0];
-            tile_sum = t.sum[row] * factor + tile_sum;
-            float* acc = t.acc + row * t.width;
-            for (std::int64_t d = 0; d < t.width; d += kWidth) store(acc + d, load(acc + d) * factor);
-        } else {
-            tile_sum = t.sum[row] + tile_sum;
-        }
-        t.sum[row] = tile_sum;
-        t.max[row] = new_max;
-    }
+    return seen_keys(t, t.rows - 1);
 }
 
 // Keys that a row may see, in whole vectors of any machine.
@@ -176,68 +161,136 @@ TANDEM_INLINE std::int64_t whole_vectors(std::int64_t seen) {
     return (seen + kKeyRows - 1) / kKeyRows * kKeyRows;
 }
 
-TANDEM_INLINE void score(const ForwardTile& t, std::int64_t columns, const float* k_t) {
-    product(t.rows, columns, t.head_dim, t.q, t.width, 1, k_t, kKeyTile, t.scores, kKeyTile, false);
+// f(row, rows, seen) for a few rows at a time, with the keys that the last of them sees: on the diagonal of a causal mask
+// the first see far fewer than the last. Whole blocks of `product`, also where it takes them twice as high.
+constexpr std::int64_t kDiagonalRows = 2 * kRows;
+template <typename Tile, typename F>
+TANDEM_INLINE void for_rows(const Tile& t, F f) {
+    for (std::int64_t row = 0; row < t.rows; row += kDiagonalRows) {
+        const std::int64_t rows = row + kDiagonalRows < t.rows ? kDiagonalRows : t.rows - row;
+        f(row, rows, seen_keys(t, row + rows - 1));
+    }
+}
+
+// Rows [first, first + rows) of the scores become e^(score - max) where they see keys, 0 where another row of the tile
+// does. Sums so far follow the maxima. What is one number a row stands in one vector for all of them.
+TANDEM_INLINE void soften(const ForwardTile& t, std::int64_t first, std::int64_t rows) {
+    const V none = splat(-__builtin_inff());
+    const std::int64_t columns = whole_vectors(seen_keys(t));
+    V of_row[kWidth];
+    for (std::int64_t i = 0; i < kWidth; ++i) of_row[i] = none;
+    float* scores = t.scores + first * kKeyTile;
+    for (std::int64_t i = 0; i < rows; ++i, scores += kKeyTile) {
+        const std::int64_t seen = seen_keys(t, first + i), whole = seen / kWidth * kWidth;
+        V best = none;
+        for (std::int64_t key = 0; key < whole; key += kWidth) {
+            const V s = load(scores + key);
+            best = s > best ? s : best;
+        }
+        if (whole < seen) {
+            const V s = lanes_before(seen - whole) ? load(scores + whole) : none;
+            store(scores + whole, s);
+            best = s > best ? s : best;
+        }
+        of_row[i] = best;
+    }
+    const V tile_max = lane_maxima(of_row), old_max = load(t.max + first), old_sum = load(t.sum + first);
+    const V new_max = tile_max > old_max ? tile_max : old_max;
+    const V shift = new_max == none ? V{} : new_max;
+    // Where the maximum stays the factor is 1, or of nothing.
+    const I rises = (new_max > old_max) & (old_max > none);
+    const V factor = exponential(old_max - shift);
+    scores = t.scores + first * kKeyTile;
+    for (std::int64_t i = 0; i < kWidth; ++i) of_row[i] = V{};
+    for (std::int64_t i = 0; i < rows; ++i, scores += kKeyTile) {
+        const std::int64_t seen = seen_keys(t, first + i);
+        V total = V{};
+        std::int64_t key = 0;
+        for (; key < seen; key += kWidth) {
+            const V p = exponential(load(scores + key) - shift[i]);
+            store(scores + key, p);
+            total = total + p;
+        }
+        for (; key < columns; key += kWidth) store(scores + key, V{});
+        of_row[i] = total;
+    }
+    store(t.sum + first, (rises ? old_sum * factor : old_sum) + lane_sums(of_row));
+    store(t.max + first, new_max);
+    for (std::int64_t i = 0; i < rows; ++i) {
+        if (!rises[i]) continue;
+        float* acc = t.acc + (first + i) * t.width;
+        for (std::int64_t d = 0; d < t.width; d += kWidth) store(acc + d, load(acc + d) * factor[i]);
+    }
+}
+
+TANDEM_INLINE void soften(const ForwardTile& t) {
+    for (std::int64_t first = 0; first < t.rows; first += kWidth)
+        soften(t, first, first + kWidth < t.rows ? kWidth : t.rows - first);
+}
+
+// to[rows, kKeyTile] = a[rows, width] · b[head_dim, kKeyTile] where keys are seen.
+template <typename Tile>
+TANDEM_INLINE void score(const Tile& t, const float* a, const float* b, float* to) {
+    for_rows(t, [&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
+        product(rows, whole_vectors(seen), t.head_dim, a + row * t.width, t.width, 1, b, kKeyTile,
+                to + row * kKeyTile, kKeyTile, false);
+    });
+}
+
+// to[rows, width] += p[rows, kKeyTile] · b[kKeyTile, width] of the keys that are seen.
+template <typename Tile>
+TANDEM_INLINE void add_seen(const Tile& t, const float* p, const float* b, float* to) {
+    for_rows(t, [&](std::int64_t row, std::int64_t rows, std::int64_t seen) {
+        product(rows, t.width, seen, p + row * kKeyTile, kKeyTile, 1, b, t.width, to + row * t.width, t.width,
+                true);
+    });
 }
 
 void forward_tile(const ForwardTile& t) {
-    const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
-    score(t, columns, t.k_t);
-    soften(t, columns);
-    product(t.rows, t.width, seen, t.scores, kKeyTile, 1, t.v, t.width, t.acc, t.width, true);
+    score(t, t.q, t.k_t, t.scores);
+    soften(t);
+    add_seen(t, t.scores, t.v, t.acc);
+}
+
+// to[keys, width] += pᵀ[keys, rows] · b[rows, width] of the rows that see a key.
+TANDEM_INLINE void add_seeing(const BackwardTile& t, const float* p, const float* b, float* to) {
+    const std::int64_t seen = seen_keys(t);
+    for (std::int64_t key = 0; key < seen; key += kDiagonalRows) {
+        const std::int64_t keys = key + kDiagonalRows < seen ? kDiagonalRows : seen - key;
+        const std::int64_t row = key < t.visible ? 0 : (key - t.visible) / t.visible_step + 1;
+        product(keys, t.width, t.rows - row, p + row * kKeyTile + key, 1, kKeyTile, b + row * t.width,
+                t.width, to + key * t.width, t.width, true);
+    }
 }
 
 void backward_tile(const BackwardTile& t) {
-    const float infinity = __builtin_inff();
-    const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
-    product(t.rows, columns, t.head_dim, t.q, t.width, 1, t.k_t, kKeyTile, t.scores, kKeyTile, false);
-    product(t.rows, columns, t.head_dim, t.dout, t.width, 1, t.v_t, kKeyTile, t.dscores, kKeyTile, false);
+    const std::int64_t columns = whole_vectors(seen_keys(t));
+    score(t, t.q, t.k_t, t.scores);
+    score(t, t.dout, t.v_t, t.dscores);
     for (std::int64_t row = 0; row < t.rows; ++row) {
-        const std::int64_t visible =
-            t.lse[row] == -infinity ? 0 : clamp_visible(t.visible + row * t.visible_step, t.keys);
+        const std::int64_t seen = t.lse[row] == -__builtin_inff() ? 0 : seen_keys(t, row);
         float* scores = t.scores + row * kKeyTile;
         float* dscores = t.dscores + row * kKeyTile;
-        const float lse = visible == 0 ? 0.0f : t.lse[row];
-        for (std::int64_t j = 0; j < columns / kWidth; ++j) {
-            V p = exponential(fused(load(scores + j * kWidth), splat(t.scale), splat(-lse)));
-            V ds = p * (load(dscores + j * kWidth) - t.delta[row]) * t.scale;
-            if (visible < kKeyTile) {
-                const I lanes = visible_lanes(j, visible);
+        std::int64_t key = 0;
+        for (; key < seen; key += kWidth) {
+            V p = exponential(fused(load(scores + key), splat(t.scale), splat(-t.lse[row])));
+            V ds = p * (load(dscores + key) - t.delta[row]) * t.scale;
+            if (key + kWidth > seen) {
+                const I lanes = lanes_before(seen - key);
                 p = lanes ? p : V{};
                 ds = lanes ? ds : V{};
             }
-            store(scores + j * kWidth, p);
-            store(dscores + j * kWidth, ds);
+            store(scores + key, p);
+            store(dscores + key, ds);
+        }
+        for (; key < columns; key += kWidth) {
+            store(scores + key, V{});
+            store(dscores + key, V{});
         }
     }
-    product(seen, t.width, t.rows, t.scores, 1, kKeyTile, t.dout, t.width, t.dv, t.width, true);
-    product(seen, t.width, t.rows, t.dscores, 1, kKeyTile, t.q, t.width, t.dk, t.width, true);
-    product(t.rows, t.width, seen, t.dscores, kKeyTile, 1, t.k, t.width, t.dq, t.width, true);
-}
-
-// One step of a transpose in registers: rows i and i + kStep exchange their off-diagonal lanes.
-template <unsigned kStep>
-TANDEM_INLINE void exchange(V (&r)[kWidth]) {
-    I low;
-    I high;
-    for (unsigned l = 0; l < kWidth; ++l) {
-        low[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l - kStep : l);
-        high[l] = static_cast<std::int32_t>((l & kStep) ? kWidth + l : l + kStep);
-    }
-    for (unsigned i = 0; i < kWidth; ++i) {
-        if (i & kStep) continue;
-        const V a = r[i];
-        const V b = r[i + kStep];
-        r[i] = shuffle(a, b, low);
-        r[i + kStep] = shuffle(a, b, high);
-    }
-}
-
-TANDEM_INLINE void transpose(V (&r)[kWidth]) {
-    if constexpr (kWidth > 8) exchange<8>(r);
-    if constexpr (kWidth > 4) exchange<4>(r);
-    exchange<2>(r);
-    exchange<1>(r);
+    add_seeing(t, t.scores, t.dout, t.dv);
+    add_seeing(t, t.dscores, t.q, t.dk);
+    add_seen(t, t.dscores, t.k, t.dq);
 }
 
 void transpose_tile(const float* from, std::int64_t stride, std::int64_t keys, std::int64_t head_dim,
@@ -349,8 +402,8 @@ template <typename T>
 void attend_rows(const ForwardTile& t, const KeyRows& keys, float* turned) {
     const std::int64_t seen = seen_keys(t), columns = whole_vectors(seen);
     turn_keys<T>(keys, columns, t.head_dim, turned);
-    score(t, columns, turned);
-    soften(t, columns);
+    score(t, t.q, turned, t.scores);
+    soften(t);
     std::int64_t d = 0;
     for (; d + kPanel * kWidth <= t.width; d += kPanel * kWidth)
         add_value_rows<T, kRows, kPanel>(t, keys, seen, 0, d);

@@ -57,8 +57,11 @@ Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t 
     const auto n = static_cast<std::size_t>(rows);
     std::vector<float> turned(static_cast<std::size_t>(data.head_dim * kKeyTile));
     std::vector<float> acc(n * static_cast<std::size_t>(data.width), 0.0f);
-    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n, 0.0f);
-    std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile));
+    // In whole vectors, of which the rows' numbers alone change.
+    const std::size_t whole = (n + kStateRows - 1) / kStateRows * kStateRows;
+    std::vector<float> max(whole, -std::numeric_limits<float>::infinity()), sum(whole, 0.0f);
+    std::vector<float> scores(n * static_cast<std::size_t>(kKeyTile),
+                              std::numeric_limits<float>::quiet_NaN());
     std::vector<float> louder = data.q;  // in every other row
     for (std::size_t i = 0; i < louder.size(); ++i)
         if (i / static_cast<std::size_t>(data.width) % 2 == 1) louder[i] *= 2.0f;
@@ -83,33 +86,51 @@ Results forward(const AttentionKernels& kernels, const Data& data, std::int64_t 
             kernels.forward_tile(tile);
         }
     }
+    for (std::size_t i = n; i < whole; ++i)
+        EXPECT_TRUE(max[i] == -std::numeric_limits<float>::infinity() && sum[i] == 0.0f) << i;
+    max.resize(n);
+    sum.resize(n);
     return {acc, max, sum};
 }
 
-Results backward(const AttentionKernels& kernels, const Data& data, std::int64_t rows, std::int64_t keys,
-                 std::int64_t visible) {
-    std::vector<float> dq(data.q.size(), 0.0f), dk(data.k.size(), 0.0f), dv(data.k.size(), 0.0f);
-    std::vector<float> scores(static_cast<std::size_t>(2 * kQueryTile * kKeyTile));
-    kernels.backward_tile({.q = data.q.data(),
-                           .dout = data.dout.data(),
+// Of dq, dk and dv, to which rows [first, first + rows) add.
+void add_backward(const AttentionKernels& kernels, const Data& data, std::int64_t first, std::int64_t rows,
+                  std::int64_t keys, std::int64_t visible, Results& gradients) {
+    // What an earlier tile left there is nothing.
+    std::vector<float> scores(static_cast<std::size_t>(2 * kQueryTile * kKeyTile),
+                              std::numeric_limits<float>::quiet_NaN());
+    const std::int64_t at = first * data.width;
+    kernels.backward_tile({.q = data.q.data() + at,
+                           .dout = data.dout.data() + at,
                            .k = data.k.data(),
                            .k_t = data.k_t.data(),
                            .v_t = data.v_t.data(),
-                           .lse = data.lse.data(),
-                           .delta = data.delta.data(),
-                           .dq = dq.data(),
-                           .dk = dk.data(),
-                           .dv = dv.data(),
+                           .lse = data.lse.data() + first,
+                           .delta = data.delta.data() + first,
+                           .dq = gradients[0].data() + at,
+                           .dk = gradients[1].data(),
+                           .dv = gradients[2].data(),
                            .scores = scores.data(),
                            .dscores = scores.data() + kQueryTile * kKeyTile,
                            .rows = rows,
                            .head_dim = data.head_dim,
                            .width = data.width,
-                           .visible = visible,
+                           .visible = visible + first,
                            .visible_step = 1,
                            .keys = keys,
                            .scale = 0.5f});
-    return {dq, dk, dv};
+}
+
+Results no_gradients(const Data& data) {
+    const std::vector<float> of_queries(data.q.size(), 0.0f), of_keys(data.k.size(), 0.0f);
+    return {of_queries, of_keys, of_keys};
+}
+
+Results backward(const AttentionKernels& kernels, const Data& data, std::int64_t rows, std::int64_t keys,
+                 std::int64_t visible) {
+    Results gradients = no_gradients(data);
+    add_backward(kernels, data, 0, rows, keys, visible, gradients);
+    return gradients;
 }
 
 void expect_near(const Results& a, const Results& b, const char* what) {
@@ -148,16 +169,38 @@ TEST_P(Kernels, ARowDoesNotDependOnItsTile) {
     std::mt19937 generator(2);
     for (const std::int64_t head_dim : {16, 64, 80}) {
         const Data data = random_data(generator, head_dim, 64);
-        const Results all = forward(*GetParam(), data, 0, 48, 64, 5);
-        for (std::int64_t rows = 1; rows <= 13; ++rows) {
-            for (const std::int64_t first : {0, 1, 17, 35}) {
-                const Results part = forward(*GetParam(), data, first, rows, 64, 5);
-                for (std::size_t p = 0; p < 3; ++p) {
-                    const std::size_t stride = part[p].size() / static_cast<std::size_t>(rows);
-                    for (std::size_t i = 0; i < part[p].size(); ++i) {
-                        ASSERT_EQ(part[p][i], all[p][static_cast<std::size_t>(first) * stride + i])
-                            << p << " " << i;
+        for (const std::int64_t visible : {-30, 0, 5, 64}) {
+            const Results all = forward(*GetParam(), data, 0, 48, 64, visible);
+            for (std::int64_t rows = 1; rows <= 13; ++rows) {
+                for (const std::int64_t first : {0, 1, 17, 35}) {
+                    const Results part = forward(*GetParam(), data, first, rows, 64, visible);
+                    for (std::size_t p = 0; p < 3; ++p) {
+                        const std::size_t stride = part[p].size() / static_cast<std::size_t>(rows);
+                        for (std::size_t i = 0; i < part[p].size(); ++i) {
+                            ASSERT_EQ(part[p][i], all[p][static_cast<std::size_t>(first) * stride + i])
+                                << visible << " " << p << " " << i;
+                        }
                     }
+                }
+            }
+        }
+    }
+}
+
+// Where a tile lies across the diagonal it may leave out what no row sees.
+TEST_P(Kernels, BackwardAddsRowByRow) {
+    std::mt19937 generator(4);
+    for (const std::int64_t head_dim : {5, 64, 80}) {
+        for (const std::int64_t keys : {7, 64}) {
+            Data data = random_data(generator, head_dim, keys);
+            data.lse[20] = -std::numeric_limits<float>::infinity();  // sees nothing
+            for (const std::int64_t visible : {-50, -20, -3, 0, 1, 5, 12, 16, 40, 64}) {
+                for (const std::int64_t rows : {1, 11, 12, 13, 30, 48}) {
+                    Results wanted = no_gradients(data);
+                    for (std::int64_t row = 0; row < rows; ++row)
+                        add_backward(*GetParam(), data, row, 1, keys, visible, wanted);
+                    ASSERT_EQ(backward(*GetParam(), data, rows, keys, visible), wanted)
+                        << head_dim << " " << keys << " " << visible << " " << rows;
                 }
             }
         }
