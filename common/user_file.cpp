@@ -22,6 +22,28 @@ std::ifstream open_to_read(const std::string& file) {
     return in;
 }
 
+std::string read_user_file(const std::string& file, std::size_t most_bytes) {
+    auto in = open_to_read(file);
+    std::string text;
+    std::string part(std::size_t{1} << 16, '\0');
+    while (in.read(part.data(), static_cast<std::streamsize>(part.size())), in.gcount() > 0) {
+        text.append(part, 0, static_cast<std::size_t>(in.gcount()));
+        if (text.size() > most_bytes)
+            throw ConfigError(file, "", fmt::format("is larger than {} bytes", most_bytes));
+    }
+    return text;
+}
+
+bool next_line(std::istream& in, std::string& line, std::size_t most_bytes) {
+    line.clear();
+    for (int c = in.get(); c != std::istream::traits_type::eof(); c = in.get()) {
+        if (c == '\n') return true;
+        line += static_cast<char>(c);
+        if (line.size() > most_bytes) return true;
+    }
+    return !line.empty();
+}
+
 void require_writable(const std::string& option, const std::string& file) {
     if (file.empty()) return;
     const bool there = ::access(file.c_str(), F_OK) == 0;

@@ -1,11 +1,13 @@
 #include "engine_adapter/main/tokenize.h"
 
+#include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "common/error.h"
 #include "common/json_text.h"
+#include "common/printable.h"
 #include "common/tokenizer/conversation.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/user_file.h"
@@ -16,6 +18,8 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of a line
+
 class Lines {
   public:
     Lines(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer)
@@ -25,8 +29,9 @@ class Lines {
 
     void run(std::istream& in) {
         std::string line, out;
-        while (std::getline(in, line)) {
+        while (next_line(in, line, kMostBytes)) {
             ++number_;
+            if (line.size() > kMostBytes) fail(fmt::format("is longer than {} bytes", kMostBytes));
             out.clear();
             if (options_.decode) {
                 const std::string text = tokenizer_.decode(ids_of(line), options_.no_special_tokens);
@@ -75,20 +80,23 @@ class Lines {
     }
 
     std::vector<std::int32_t> ids_of(const std::string& line) const {
-        std::vector<std::int32_t> ids;
         if (options_.json) {
-            const ordered_json value = parse(line);
-            if (!value.is_array()) fail("must be a JSON list of token ids");
-            for (const ordered_json& id : value) {
-                if (!id.is_number_integer()) fail("must hold integers, found " + id.dump());
-                ids.push_back(id.get<std::int32_t>());
+            try {
+                return token_ids_of(parse(line));
+            } catch (const BadInput& error) {
+                fail(error.what());
             }
-            return ids;
         }
+        std::vector<std::int32_t> ids;
         std::istringstream words(line);
-        std::int32_t id = 0;
-        while (words >> id) ids.push_back(id);
-        if (!words.eof()) fail("must be token ids with spaces between");
+        for (std::string word; words >> word;) {
+            const char* const end = word.data() + word.size();
+            std::int32_t id = -1;
+            const auto read = std::from_chars(word.data(), end, id);
+            if (read.ec != std::errc() || read.ptr != end || id < 0)
+                fail("must be token ids with spaces between, found " + printable(word));
+            ids.push_back(id);
+        }
         return ids;
     }
 

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <filesystem>
-#include <iterator>
 
 #include "common/error.h"
 #include "common/user_file.h"
@@ -82,8 +81,7 @@ ModelShapes model_shapes(const std::string& name_or_file) {
         return {model::parameter_specs(sizes_of(*row)), sizes_of(*row)};
     enforce(std::filesystem::exists(name_or_file), "no shapes and no file '{}'; there are {}", name_or_file,
             all_names());
-    auto in = open_to_read(name_or_file);
-    return read_model_shapes({std::istreambuf_iterator<char>(in), {}}, name_or_file);
+    return read_model_shapes(read_user_file(name_or_file), name_or_file);
 }
 
 std::vector<model::ParameterSpec> model_tensors(const std::string& name_or_file) {

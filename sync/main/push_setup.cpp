@@ -12,6 +12,7 @@
 
 #include "common/error.h"
 #include "common/json_text.h"
+#include "common/user_file.h"
 #include "engine_adapter/questions.h"
 #include "sync/main/expected_answers.h"
 
@@ -22,10 +23,17 @@ volatile std::sig_atomic_t signalled = 0;
 
 // The first line; a key on the command line would be seen by all who list processes.
 std::string read_key(const std::string& file) {
+    constexpr std::size_t kMostBytes = 16'384;  // servers take no longer header
+    const auto refuse = [&](const std::string& why) {
+        throw ConfigError("command line", "--key-file", file + " " + why);
+    };
+    std::ifstream in(file);
     std::string key;
-    if (std::getline(std::ifstream(file), key) && key.ends_with('\r')) key.pop_back();
-    if (!key.empty()) return key;
-    throw ConfigError("command line", "--key-file", file + " cannot be read, or its first line is empty");
+    if (next_line(in, key, kMostBytes) && key.ends_with('\r')) key.pop_back();
+    if (key.empty()) refuse("cannot be read, or its first line is empty");
+    if (key.size() > kMostBytes)
+        refuse(fmt::format("holds no key: its first line is longer than {} bytes", kMostBytes));
+    return key;
 }
 
 std::string without_slashes(std::string server) {

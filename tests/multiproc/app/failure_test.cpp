@@ -45,6 +45,7 @@ TEST(BadInput, EndsWithTwoAndWritesNothing) {
         {{"tandem-sync"}, "A subcommand is required"},
         {{"tandem-engine", "tokenise"}, "there is no subcommand 'tokenise'; there are serve, tokenize"},
         {{"tandem-sync", "plan", "--shapes", elsewhere.path()}, "is a folder, not a file"},
+        {{"tandem-sync", "plan", "--shapes", "/dev/zero"}, "/dev/zero: is larger than 67108864 bytes"},
         {{"tandem-sync", "plan", "--engine-dtype", "fp8"},
          "--engine-dtype: must be float32, bfloat16 or float16"},
         {{"tandem-engine", "serve", "--model", elsewhere.path(), "--api-key", ""}, "--api-key: is empty"},

@@ -209,5 +209,34 @@ TEST_F(TextRun, BrokenFilesEndWithTwoAndWriteNothing) {
     EXPECT_THAT(refused({"data.chat=on"}), HasSubstr("data.chat: is on, but the tokenizer"));
 }
 
+// Ids come from a file: no number is cut to one that fits, and no line has no end.
+TEST_F(TextRun, TokenizeTakesIdsAsTheyAre) {
+    const auto tokenize = [&](const std::string& file, const std::vector<std::string>& more, int code) {
+        std::vector<std::string> words{"tandem-engine", "tokenize", "--model", folder / "tokenizer",
+                                       "--decode",      "--file",   file};
+        words.insert(words.end(), more.begin(), more.end());
+        Program program(words);
+        EXPECT_EQ(program.wait(), code) << program.err();
+        return code == 0 ? program.out() : program.err();
+    };
+    const auto holding = [&](const std::string& lines) {
+        std::ofstream(folder / "ids") << lines;
+        return folder / "ids";
+    };
+    const std::string two = tokenize(holding("1 2\n"), {}, 0);
+    EXPECT_EQ(tokenize(holding("  1\t2 \n\n"), {}, 0), two + "\n");
+    EXPECT_EQ(tokenize(holding("[1, 2]\n"), {"--json"}, 0),
+              json(two.substr(0, two.size() - 1)).dump() + "\n");
+    for (const char* id : {"99999999999", "-1", "2x", "0x2", "1.5"}) {
+        EXPECT_THAT(tokenize(holding("1\n1 " + std::string(id) + "\n"), {}, 2),
+                    HasSubstr(std::string("line 2: must be token ids with spaces between, found ") + id));
+    }
+    for (const char* id : {"4294967296", "-1", "1.5"}) {
+        EXPECT_THAT(tokenize(holding("[1, " + std::string(id) + "]\n"), {"--json"}, 2),
+                    HasSubstr(std::string("line 1: ") + id + " is no whole number"));
+    }
+    EXPECT_THAT(tokenize("/dev/zero", {}, 2), HasSubstr("line 1: is longer than 67108864 bytes"));
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -6,7 +6,10 @@
 
 #include <filesystem>
 #include <iterator>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/support/error_of.h"
 #include "tests/unit/common/model/temporary_directory.h"
@@ -28,6 +31,33 @@ TEST(UserFile, MayBeAPipeAndIsNoFolder) {
     EXPECT_EQ(error_of([&] { open_to_read(folder.path()); }), folder.path() + ": is a folder, not a file");
     EXPECT_THAT(error_of([&] { open_to_read(folder.path() + "/none"); }),
                 HasSubstr("none: cannot be read: No such file or directory"));
+}
+
+TEST(UserFile, WhatHasNoEndIsRefused) {
+    const model::TemporaryDirectory folder;
+    const std::string file = folder.path() + "/file";
+    std::ofstream(file) << "12345";
+    EXPECT_EQ(read_user_file(file, 5), "12345");
+    EXPECT_EQ(error_of([&] { read_user_file(file, 4); }), file + ": is larger than 4 bytes");
+    EXPECT_EQ(error_of([] { read_user_file("/dev/zero", 1 << 20); }),
+              "/dev/zero: is larger than 1048576 bytes");
+
+    std::ifstream endless("/dev/zero");
+    std::string line;
+    ASSERT_TRUE(next_line(endless, line, 100));
+    EXPECT_EQ(line.size(), 101u);
+}
+
+TEST(UserFile, LinesEndWithOrWithoutANewline) {
+    std::istringstream in("abc\n\nab\r\nabcd\n");
+    std::vector<std::string> lines;
+    for (std::string line; next_line(in, line, 4);) lines.push_back(line);
+    EXPECT_THAT(lines, ::testing::ElementsAre("abc", "", "ab\r", "abcd"));
+    std::istringstream last("a\nb");
+    std::string line;
+    EXPECT_TRUE(next_line(last, line, 1) && next_line(last, line, 1));
+    EXPECT_EQ(line, "b");
+    EXPECT_FALSE(next_line(last, line, 1));
 }
 
 TEST(UserFile, WritableIsAskedWithoutChangingAnything) {
