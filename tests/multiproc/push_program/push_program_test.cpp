@@ -290,7 +290,7 @@ TEST_F(PushProgram, EachServerGetsItsOwnKeyWhereItHasOne) {
             "has two files");
     refused({"--key-file", first.url() + "=" + (folder_ / "none")}, "cannot be read");
     refused({"--key-file", "/dev/zero"}, "/dev/zero holds no key");
-    refused({"--key-file", folder_}, "cannot be read, or its first line is empty");
+    refused({"--key-file", folder_.path()}, "cannot be read, or its first line is empty");
 }
 
 TEST_F(PushProgram, APipeInTheDirectoryIsRefusedAtOnce) {
