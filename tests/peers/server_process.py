@@ -13,21 +13,29 @@ import gpu_memory
 
 
 class ServerProcess:
-    """Answers GET /health when the constructor returns; ends the program where it does not start."""
+    """Answers GET /health when the constructor returns; ends the program where it does not start. In a session of its own, so
+    that SIGTERM ends the program as Ctrl-C does: what its `finally` stops would outlive it."""
 
     def __init__(self, command, url, log):
         self.url = url
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         end = time.monotonic() + 900
-        while True:
-            try:
-                urllib.request.urlopen(self.url + "/health", timeout=5)
-                return
-            except (urllib.error.URLError, OSError):
+        try:
+            while not self.answers():
                 if self.process.poll() is not None or time.monotonic() > end:
-                    self.stop()
                     sys.exit(f"the server did not start: {log.name}")
                 time.sleep(1)
+        except BaseException:
+            self.stop()
+            raise
+
+    def answers(self):
+        try:
+            urllib.request.urlopen(self.url + "/health", timeout=5)
+            return True
+        except (urllib.error.URLError, OSError):
+            return False
 
     def get(self, target):
         with urllib.request.urlopen(self.url + target, timeout=60) as answer:

@@ -22,6 +22,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -85,12 +86,15 @@ class Vllm:
         self.log = tempfile.NamedTemporaryFile(prefix="vllm", suffix=".log")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         end = time.monotonic() + START_S
-        while not self.answers():
-            if time.monotonic() > end or self.process.poll() is not None:
-                tail = pathlib.Path(self.log.name).read_text()[-2000:]
-                self.close()
-                raise SystemExit(f"{options.vllm} did not start:\n{tail}")
-            time.sleep(0.5)
+        try:
+            while not self.answers():
+                if time.monotonic() > end or self.process.poll() is not None:
+                    tail = pathlib.Path(self.log.name).read_text()[-2000:]
+                    raise SystemExit(f"{options.vllm} did not start:\n{tail}")
+                time.sleep(0.5)
+        except BaseException:  # a signal, too
+            self.close()
+            raise
 
     def answers(self):
         with contextlib.suppress(urllib.error.URLError, OSError):
@@ -176,6 +180,8 @@ def sides_of(options, dtype):
 
 
 def main():
+    # As Ctrl-C does: a server in a session of its own would outlive this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="Hugging Face directory; without it, random weights of SmolLM2-135M's shapes")

@@ -123,6 +123,7 @@ class Sides:
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers have sessions of their own
     options = parsed()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare_rl."))
     sides = Sides(options, folder)
