@@ -28,10 +28,11 @@ class SglangTensors : public SglangPush {
         std::erase_if(left, [&](const std::string& name) {
             return !name.starts_with("tandem-staged.") || std::ranges::count(before_, name) > 0;
         });
-        test::eventually([&] {
+        const auto gone = [&] {
             std::erase_if(left, [&](const std::string& name) { return !fs::exists(staging() / name); });
             return left.empty();
-        });
+        };
+        test::eventually(gone, std::chrono::seconds(90));
         return left;
     }
 
