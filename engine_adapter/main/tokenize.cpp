@@ -81,8 +81,9 @@ class Lines {
 
     std::vector<std::int32_t> ids_of(const std::string& line) const {
         if (options_.json) {
+            const json list = parse(line);
             try {
-                return token_ids_of(parse(line));
+                return token_ids_of(list);
             } catch (const BadInput& error) {
                 fail(error.what());
             }

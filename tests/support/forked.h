@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -49,7 +50,10 @@ class Forked {
     Forked(const Forked&) = delete;
     Forked& operator=(const Forked&) = delete;
 
-    void signal(int number) const { ::kill(pid_, number); }
+    // Not after its end.
+    void signal(int number) const {
+        if (pid_ > 0) ::kill(pid_, number);  // -1 would be every process
+    }
     // From here on it acts. what: of one line.
     void tell(const std::string& what = "") {
         const std::string line = what + "\n";

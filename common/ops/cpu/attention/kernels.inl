@@ -141,15 +141,12 @@ TANDEM_INLINE I lanes_before(std::int64_t end) {
     return lane < I{} + static_cast<std::int32_t>(end);
 }
 
-TANDEM_INLINE std::int64_t clamp_visible(std::int64_t visible, std::int64_t keys) {
-    return visible < 0 ? 0 : (visible > keys ? keys : visible);
-}
-
 // Keys of the tile that row `row` sees, and none before it more. What lies past them adds exact zeros, so leaving it out
 // changes no bit.
 template <typename Tile>
 TANDEM_INLINE std::int64_t seen_keys(const Tile& t, std::int64_t row) {
-    return clamp_visible(t.visible + row * t.visible_step, t.keys);
+    const std::int64_t visible = t.visible + row * t.visible_step;
+    return visible < 0 ? 0 : (visible > t.keys ? t.keys : visible);
 }
 template <typename Tile>
 TANDEM_INLINE std::int64_t seen_keys(const Tile& t) {

@@ -1,6 +1,5 @@
 // A push into SGLang servers of both generations: what lands, in which order it is asked for, and what each kind of
 // broken server costs.
-
 #include <future>
 
 #include "common/printable.h"
