@@ -29,6 +29,11 @@ void Work::wait(Deadline deadline) const {
     if (check_) check_();
 }
 
+void Communicator::check_members(std::string_view what) const {
+    if (const auto note = aborted())
+        throw TransportError(note->who, std::string(what), "the job was aborted: " + note->reason);
+}
+
 std::size_t Communicator::trim_memory(Device) {
     return 0;
 }

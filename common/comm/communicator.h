@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/deadline.h"
@@ -136,6 +137,9 @@ class Communicator {
     virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
     virtual std::optional<AbortNote> aborted() const { return std::nullopt; }
+    // For waits on anything else than a call: throws TransportError when the job was aborted, or a member's process has ended,
+    // which aborts it.
+    virtual void check_members(std::string_view what) const;
 
     // Single-item and host-blocking forms, on an inline stream.
     void all_gather(ConstSpan send, Span recv);

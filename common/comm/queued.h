@@ -47,6 +47,7 @@ class Collectives {
     virtual std::chrono::milliseconds timeout() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
     virtual std::optional<AbortNote> aborted() const = 0;
+    virtual void check_members(std::string_view /*what*/) const {}  // whose processes have ended
 };
 
 class QueuedCommunicator final : public Communicator {
@@ -79,6 +80,10 @@ class QueuedCommunicator final : public Communicator {
     std::chrono::milliseconds timeout() const override { return collectives_->timeout(); }
     void abort(const std::string& reason) noexcept override { collectives_->abort(reason); }
     std::optional<AbortNote> aborted() const override { return collectives_->aborted(); }
+    void check_members(std::string_view what) const override {
+        collectives_->check_members(what);
+        Communicator::check_members(what);
+    }
 
   private:
     Work launch(Stream& stream, std::function<void(Operations&)> body);

@@ -79,6 +79,7 @@ class IpcCollectives final : public Collectives {
     void abort(const std::string& reason) noexcept override {
         group_.job().abort(group_.rank().name(), reason);
     }
+    void check_members(std::string_view what) const override { group_.check_members(what); }
     std::optional<AbortNote> aborted() const override {
         if (!group_.job().aborted()) return std::nullopt;
         return AbortNote{group_.job().abort_who(), group_.job().abort_reason()};

@@ -177,6 +177,10 @@ void Group::check_gone(std::string_view what, const std::function<std::vector<in
     }
 }
 
+void Group::check_members(std::string_view what) const {
+    check_gone(what, [this] { return others(); });
+}
+
 // --- the rendezvous of all members
 
 void Group::meet(std::string_view what, Deadline deadline) {

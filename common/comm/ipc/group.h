@@ -101,6 +101,8 @@ class Group {
     std::uint32_t next_operation() { return operations_++; }
 
     bool is_gone(int member) const;  // its process has ended
+    void check_members(
+        std::string_view what) const;  // one whose process has ended aborts the job; throws then
 
     // Returns when every member has called it as often as this one.
     void meet(std::string_view what, Deadline deadline);
