@@ -31,6 +31,7 @@
 #include "common/tensor/dtype.h"
 #include "common/tensor/shape.h"
 #include "engine_adapter/region.h"
+#include "engine_adapter/relay.h"
 
 namespace tandem::engine {
 
@@ -158,6 +159,23 @@ class BucketLoader {
     // is the trainer's again. Throws ProtocolError naming tensor, rank and bucket: refused, or a checksum did not match;
     // the version can then only be aborted. Returns the milliseconds that the engine spent on the bucket.
     virtual double wait_loaded(int bucket, Deadline deadline) = 0;
+
+    // Whether relay() works for what is attached.
+    virtual bool relays() const { return false; }
+    // Instead of load: the engine takes all buckets of the plan, each when its words (relay.h) say that a rank has written its
+    // part of it. Returns at once. wait_relayed must follow, and then Engine::verify, which reads nothing again; or an abort.
+    // Whoever fails meanwhile stops the words, the engine too. Throws TransportError, InvalidArgument (none for what is
+    // attached, one in flight).
+    virtual void relay(const Relay& /*relay*/, Deadline /*deadline*/) { require(false, "{}", "no relay"); }
+    // The same of no version, to memory that is not read, between pushes; verify does not follow.
+    virtual void probe_relay(const Relay& /*relay*/, const RelayProbe& /*probe*/, Deadline /*deadline*/) {
+        require(false, "{}", "no relay");
+    }
+    // The engine has answered, or is gone: wait_relayed will not wait.
+    virtual bool relay_answered() { return true; }
+    // Waits until all bytes are in the engine's weights, with nothing verified yet. Throws as wait_loaded does. Returns the
+    // milliseconds that the engine spent.
+    virtual double wait_relayed(Deadline /*deadline*/) { return 0; }
 };
 
 class Engine {

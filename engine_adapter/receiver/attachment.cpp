@@ -88,6 +88,34 @@ void Attachment::load(std::size_t bucket, std::span<const ops::Checksum> checksu
     }
 }
 
+std::vector<int> Attachment::relay_cores() const {
+    if (device().type != DeviceType::cpu || !mapped()) return {};
+    return distinct_cores(plan_.cores);
+}
+
+void Attachment::relay(const RelayOrder& order, WeightWriter& writer,
+                       std::vector<ops::Checksum>& found) const {
+    found.resize(plan_.transfers.size());
+    take_relayed(order, plan_.cores, plan_.buckets(), writer, [&](std::size_t bucket, std::size_t rank) {
+        for (std::uint64_t i = plan_.first[bucket]; i < plan_.first[bucket + 1]; ++i) {
+            if (plan_.transfers[i].source_rank != rank) continue;
+            ops::CopyItem item = copy_of(plan_.transfers[i]);
+            item.checksum = &found[i];
+            writer.write(item);
+        }
+    });
+}
+
+void Attachment::compare(std::span<const ops::Checksum> found,
+                         std::span<const ops::Checksum> checksums) const {
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        if (found[i] == checksums[i]) continue;
+        throw ProtocolError(fmt::format("{} is corrupted: its checksum is {}, the rank announced {}",
+                                        describe(plan_.transfers[i]), ops::to_hex(found[i]),
+                                        ops::to_hex(checksums[i])));
+    }
+}
+
 void Attachment::verify(std::span<const ops::Checksum> checksums, WeightWriter& writer) const {
     const std::vector<Transfer>& transfers = plan_.transfers;
     const auto& found =

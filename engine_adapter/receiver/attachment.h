@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine_adapter/receiver/bucket_receiver.h"
+#include "engine_adapter/receiver/relay_lanes.h"
 #include "engine_adapter/receiver/weight_target.h"
 #include "engine_adapter/receiver/weight_writer.h"
 
@@ -38,6 +39,13 @@ class Attachment {
     // not mapped. Throws ProtocolError naming the transfer whose bytes are not those that `checksums` announce.
     void load(std::size_t bucket, std::span<const ops::Checksum> checksums, WeightWriter& writer,
               BucketReceiver* receiver = nullptr) const;
+    // The cores that the trainer's ranks write on; none where a relay does not work.
+    std::vector<int> relay_cores() const;
+    // Takes every bucket as its ranks write it (relay_lanes.h); `found` gets the checksum of each transfer, which nobody has
+    // compared yet.
+    void relay(const RelayOrder& order, WeightWriter& writer, std::vector<ops::Checksum>& found) const;
+    // Throws ProtocolError naming the first transfer whose checksum is not that of `checksums`.
+    void compare(std::span<const ops::Checksum> found, std::span<const ops::Checksum> checksums) const;
     // Reads all of the engine's own memory again. Throws ProtocolError naming the first transfer whose bytes are not those
     // of `checksums`.
     void verify(std::span<const ops::Checksum> checksums, WeightWriter& writer) const;

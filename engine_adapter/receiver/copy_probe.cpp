@@ -18,6 +18,44 @@ constexpr std::uint64_t kMaxPieces = 1u << 16;  // each has a checksum
 
 }  // namespace
 
+void CopyProbe::make_memory(std::uint64_t bytes) {
+    if (memory_.bytes() >= bytes) return;
+    memory_ = {};
+    memory_ = Buffer(bytes, "receiver.probe");
+    std::memset(memory_.data(), 0, bytes);  // first touch is not what is measured
+}
+
+double CopyProbe::relay_ms(const RelayOrder& order, const RelayProbe& probe, const Attachment& attached,
+                           WeightWriter& writer) {
+    const std::vector<std::int64_t>& cores = attached.plan().cores;
+    const std::uint64_t lane = probe.bucket_bytes / cores.size() / 64 * 64;
+    enforce(lane > 0 && probe.bucket_bytes <= kMaxProbePiece && probe.slots <= kMaxPieces &&
+                probe.piece_bytes > 0 && probe.buckets <= kMaxPieces,
+            "probe of {} buckets of {} bytes in {} slots, in pieces of {}", probe.buckets, probe.bucket_bytes,
+            probe.slots, probe.piece_bytes);
+    const ConstSpan from = attached.bytes_of(0, 0, probe.slots * probe.bucket_bytes);
+    const std::uint64_t part = kProbeMemory / cores.size() / 64 * 64;  // of the memory, a rank
+    make_memory(std::max(part, lane) * cores.size());
+    const auto start = std::chrono::steady_clock::now();
+    take_relayed(order, cores, probe.buckets, writer, [&](std::size_t bucket, std::size_t rank) {
+        const std::uint64_t engines = order.words.engines();
+        const std::uint64_t begin = lane * order.engine / engines / 64 * 64;
+        const std::uint64_t end = lane * (order.engine + 1) / engines / 64 * 64;
+        const std::uint64_t first = bucket % probe.slots * probe.bucket_bytes + rank * lane;
+        const std::uint64_t space = std::max(part, lane);  // of this rank; gone through in turn
+        const std::uint64_t to = rank * space + bucket % (space / lane) * lane;
+        ops::Checksum found;
+        for (std::uint64_t at = begin; at < end; at += probe.piece_bytes) {
+            ops::CopyItem item;
+            item.from = from.subspan(first + at, std::min(probe.piece_bytes, end - at));
+            item.to = memory_.span().subspan(to + at, item.from.bytes);
+            item.checksum = &found;
+            writer.write(item);
+        }
+    });
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWriter& writer,
                              std::span<const std::int64_t> cores) {
     const std::uint64_t bytes = from.bytes;
@@ -28,11 +66,7 @@ double CopyProbe::measure_ms(ConstSpan from, std::uint64_t piece_bytes, WeightWr
     enforce(count <= kMaxPieces, "probe of {} bytes in {} pieces of {}: take {} pieces or fewer", bytes,
             count, piece, kMaxPieces);
     const std::uint64_t size = std::max(piece, kProbeMemory / piece * piece);
-    if (memory_.bytes() < size) {
-        memory_ = {};
-        memory_ = Buffer(size, "receiver.probe");
-        std::memset(memory_.data(), 0, size);  // first touch is not what is measured
-    }
+    make_memory(size);
     const std::uint64_t begin = copied_;  // goes on, so that small probes do not stay in a cache
     copied_ += count * piece;
     const auto start = std::chrono::steady_clock::now();

@@ -79,7 +79,7 @@ class NcclBucketReceiver final : public BucketReceiver {
 
 Reply Requests::answer(Message& message) {
     using Handler = Reply (Requests::*)(Message&);
-    static constexpr std::array<std::pair<std::string_view, Handler>, 20> kHandlers{{
+    static constexpr std::array<std::pair<std::string_view, Handler>, 21> kHandlers{{
         {"hello", &Requests::hello},         {"attach", &Requests::attach},
         {"gpu_id", &Requests::gpu_id},       {"join", &Requests::join},
         {"leave", &Requests::leave},         {"ping", &Requests::ping},
@@ -90,6 +90,7 @@ Reply Requests::answer(Message& message) {
         {"verify", &Requests::verify},       {"adopt", &Requests::adopt},
         {"commit", &Requests::commit},       {"abort", &Requests::abort},
         {"checksums", &Requests::checksums}, {"open_data", &Requests::open_data},
+        {"relay", &Requests::relay},
     }};
     const std::string& op = messages::string_field(message.header, "op");
     for (const auto& [name, handler] : kHandlers) {
@@ -151,7 +152,7 @@ Reply Requests::attach(Message& message) {
                    std::move(plan));
     way_ = Way::mapped;
     member_.forget();
-    return {};
+    return {json::object({{"relays", update_.relays()}})};
 }
 
 // The bytes of the regions are received.
@@ -268,6 +269,42 @@ Reply Requests::load(Message& message) {
         // The trainer ends group or connections when it hears of this: all that is under way is lost.
         member_.drop();
         end_data();
+        throw;
+    }
+}
+
+Reply Requests::relay(Message& message) {
+    constexpr std::int64_t kMost = 1 << 16;  // ranks, engines
+    const auto field = [&](const char* name, std::int64_t minimum) {
+        return static_cast<std::uint64_t>(messages::integer_field(message.header, name, minimum));
+    };
+    const std::uint64_t ranks = field("ranks", 1), engines = field("engines", 1);
+    if (ranks > kMost || engines > kMost || message.fds.size() != 1)
+        throw MalformedMessage(fmt::format("a relay of {} ranks to {} engines with {} file descriptors",
+                                           ranks, engines, message.fds.size()));
+    if (way_ != Way::mapped) throw ProtocolError("a relay of memory that is not mapped here");
+    const SharedArena arena =
+        SharedArena::open(message.fds.front().release(), RelayWords::bytes(ranks, engines));
+    const RelayWords words(arena.span(), ranks, engines);
+    const Deadline deadline = messages::deadline_field(message.header);
+    const RelayOrder order{words, field("engine", 0), field("from", 0), [&] {
+                               check_();
+                               if (deadline.passed())
+                                   throw DeadlineExceeded("the trainer", "relay",
+                                                          "not all buckets were written in time");
+                           }};
+    struct Waits {  // for bytes, while this lives
+        bool& flag;
+        explicit Waits(bool& waits) : flag(waits) { flag = true; }
+        ~Waits() { flag = false; }
+    } const waits(waits_for_bytes_);
+    try {
+        if (!message.header.contains("buckets")) return milliseconds(update_.relay(order));
+        const RelayProbe probe{field("buckets", 1), field("bucket_bytes", 1), field("piece_bytes", 1),
+                               field("slots", 1)};
+        return milliseconds(update_.probe_relay(order, probe));
+    } catch (...) {
+        words.stop(order.from);
         throw;
     }
 }

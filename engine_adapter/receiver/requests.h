@@ -68,6 +68,7 @@ class Requests {
     Reply resume(Message& message);
     Reply begin(Message& message);
     Reply load(Message& message);
+    Reply relay(Message& message);
     Reply load_delta(Message& message);
     Reply verify(Message& message);
     Reply adopt(Message& message);

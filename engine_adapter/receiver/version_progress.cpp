@@ -63,7 +63,12 @@ void VersionProgress::add_changes(std::int64_t bucket, std::span<const DeltaEntr
         }
         changed_[entry.transfer] = 1;
     }
-    content_ = Content::changes;
+    content_ = Content::unverified;
+}
+
+void VersionProgress::add_unverified(const char* what) {
+    require_not_closed(what);
+    content_ = Content::unverified;
 }
 
 void VersionProgress::add_all(const char* what, std::span<const ops::Checksum> checksums) {
@@ -77,8 +82,8 @@ void VersionProgress::add_all(const char* what, std::span<const ops::Checksum> c
 }
 
 void VersionProgress::require_whole(const ops::Checksum& manifest) const {
-    if (content_ == Content::changes) {
-        throw ProtocolError(fmt::format("version {} is not whole: its changes were not verified", version_));
+    if (content_ == Content::unverified) {
+        throw ProtocolError(fmt::format("version {} is not whole: what came was not verified", version_));
     }
     if (content_ != Content::all && buckets_arrived_ != arrived_.size()) {
         const auto missing = static_cast<std::size_t>(

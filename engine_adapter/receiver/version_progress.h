@@ -23,6 +23,8 @@ class VersionProgress {
     void add_bucket(std::int64_t bucket, std::span<const ops::Checksum> checksums);
     // Changes to transfers that this version has not changed yet. Throws ProtocolError.
     void add_changes(std::int64_t bucket, std::span<const DeltaEntry> entries);
+    // Bytes of any transfers, whose checksums nobody has compared.
+    void add_unverified(const char* what);
     // All transfers at once: checksums that the engine has verified (or, for adopt, takes as they are).
     // Nothing may follow. Throws ProtocolError when there is not one for each transfer.
     void add_all(const char* what, std::span<const ops::Checksum> checksums);
@@ -33,7 +35,7 @@ class VersionProgress {
     void require_whole(const ops::Checksum& manifest) const;
 
   private:
-    enum class Content : std::uint8_t { nothing, buckets, changes, all };
+    enum class Content : std::uint8_t { nothing, buckets, unverified, all };
     void require_not_closed(const char* what) const;
 
     const std::vector<TensorInfo>& tensors_;

@@ -166,6 +166,7 @@ void VersionUpdate::begin(std::int64_t version, bool rollback) {
     progress_->start(version);
     push_.begin(version);
     adopted_.clear();
+    relayed_.clear();
     last_abort_.clear();
     probe_.free_memory();
 }
@@ -175,12 +176,41 @@ double VersionUpdate::load(std::int64_t index, std::span<const ops::Checksum> ch
     require_open("a bucket");
     return attempt([&] {
         progress_->add_bucket(index, checksums);
+        relayed_.clear();
         const trace::Scope scope("copy bucket " + std::to_string(index), "copy");
         if (checksums.empty()) return;
         if (receiver != nullptr) receiver->receive(static_cast<int>(index));
         write_own_memory();
         attached_->load(static_cast<std::size_t>(index), checksums, writer_, receiver);
     });
+}
+
+bool VersionUpdate::relays() {
+    return attached_ && writer_.can_relay(attached_->relay_cores());
+}
+
+void VersionUpdate::require_relays(const RelayOrder& order) {
+    if (!relays() || order.words.ranks() != plan().cores.size() || order.engine >= order.words.engines())
+        throw ProtocolError("a relay of a plan that does not say on which cores its ranks write");
+}
+
+double VersionUpdate::relay(const RelayOrder& order) {
+    require_open("a relay");
+    return attempt([&] {
+        require_relays(order);
+        progress_->add_unverified("a relay");
+        const trace::Scope scope("copy all buckets", "copy");
+        write_own_memory();
+        std::vector<ops::Checksum> found;
+        attached_->relay(order, writer_, found);
+        relayed_ = std::move(found);
+    });
+}
+
+double VersionUpdate::probe_relay(const RelayOrder& order, const RelayProbe& probe) {
+    push_.require_idle("probe");
+    require_relays(order);
+    return probe_.relay_ms(order, probe, *attached_, writer_);
 }
 
 double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry> entries,
@@ -192,6 +222,7 @@ double VersionUpdate::load_delta(std::int64_t index, std::span<const DeltaEntry>
         const std::string no_base = why_no_base();
         for (const DeltaEntry& entry : entries) changes_.check(index, entry, *attached_, no_base);
         progress_->add_changes(index, entries);
+        relayed_.clear();
         const trace::Scope scope("apply bucket " + std::to_string(index), "copy");
         if (entries.empty()) return;
         if (receiver != nullptr) receiver->receive();
@@ -207,7 +238,7 @@ double VersionUpdate::verify(std::span<const ops::Checksum> checksums) {
         require_own_weights("verify");
         progress_->add_all("verify", checksums);
         const trace::Scope scope("verify", "copy");
-        attached_->verify(checksums, writer_);
+        relayed_.empty() ? attached_->verify(checksums, writer_) : attached_->compare(relayed_, checksums);
     });
 }
 

@@ -65,6 +65,12 @@ class VersionUpdate {
     // `receiver`: receives the bytes, where regions are not mapped.
     double load(std::int64_t index, std::span<const ops::Checksum> checksums,
                 BucketReceiver* receiver = nullptr);
+    // Whether relay works for what is attached.
+    bool relays();
+    // All buckets, each as its ranks write it. verify must follow, and then reads nothing again.
+    double relay(const RelayOrder& order);
+    // The same of no version, to memory that is not read, as probe has it.
+    double probe_relay(const RelayOrder& order, const RelayProbe& probe);
     double load_delta(std::int64_t index, std::span<const DeltaEntry> entries,
                       ChangesReceiver* receiver = nullptr);
     double verify(std::span<const ops::Checksum> checksums);
@@ -77,6 +83,7 @@ class VersionUpdate {
   private:
     void require_open(const char* what) const;
     void require_own_weights(const char* what) const;
+    void require_relays(const RelayOrder& order);
     std::string why_no_base() const;
     void write_own_memory();
     void point_to_own_memory();
@@ -100,6 +107,8 @@ class VersionUpdate {
     std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory
     Held held_;                   // of the last commit
     std::string last_abort_;      // why there is no open version, for messages
+    std::vector<ops::Checksum>
+        relayed_;  // [transfer] what relay found, while nothing else was written; or none
     CopyProbe probe_;
 };
 

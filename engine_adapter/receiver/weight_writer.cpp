@@ -79,6 +79,15 @@ void WeightWriter::finish(BucketReceiver& receiver) {
     }
 }
 
+bool WeightWriter::can_relay(std::span<const int> cores) {
+    return !stream_ && !cores.empty() && workers_.hold([&](std::size_t i) { return cores[i]; }, cores.size());
+}
+
+void WeightWriter::relay(std::span<const int> cores, const std::function<void(std::size_t)>& job,
+                         const std::function<void()>& meanwhile) {
+    workers_.run_on([&](std::size_t i) { return cores[i]; }, cores.size(), job, meanwhile);
+}
+
 void WeightWriter::move(const Rows& rows, Span packed, Direction direction) {
     if (packed.bytes == 0) return;
     const bool together = rows.count == 1 || rows.stride == rows.row_bytes();

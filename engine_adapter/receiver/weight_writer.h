@@ -63,6 +63,10 @@ class WeightWriter {
     void share(std::size_t count, const std::function<void(std::size_t)>& job, const Core& core = {}) {
         core ? workers_.run_on(core, count, job) : workers_.run(count, job);
     }
+    // Job i on cores[i] for as long as it takes; all at once, where can_relay says so. meanwhile: as of WorkerPool::run_on.
+    bool can_relay(std::span<const int> cores);
+    void relay(std::span<const int> cores, const std::function<void(std::size_t)>& job,
+               const std::function<void()>& meanwhile);
 
   private:
     const std::vector<ops::Checksum>& run_on_gpu(std::size_t count, const Items& item,

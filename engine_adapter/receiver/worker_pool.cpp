@@ -1,6 +1,7 @@
 #include "engine_adapter/receiver/worker_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -55,7 +56,7 @@ class SharedJobs {
 class WorkerPool::CoreThread {
   public:
     // left: is one less whenever a task has ended; outlives this.
-    CoreThread(int core, std::atomic<unsigned>& left)
+    CoreThread(int core, Left& left)
         : left_(left), thread_(Stream::make_worker("receiver copy on core " + std::to_string(core))) {
         thread_.enqueue([core] { stay_on(core); });
     }
@@ -73,17 +74,22 @@ class WorkerPool::CoreThread {
         do {
             task_();
             looking_.store(true, std::memory_order_release);  // before the next task may come
-            if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+            left_.end_one();
             for (int look = 0; look < kLooks && looking_.load(std::memory_order_acquire); ++look)
                 std::this_thread::yield();
         } while (!looking_.exchange(false, std::memory_order_acq_rel));
     }
 
     std::function<void()> task_;
-    std::atomic<unsigned>& left_;
+    Left& left_;
     std::atomic<bool> looking_{false};
     Stream thread_;  // last: it ends before what it uses goes
 };
+
+void WorkerPool::Left::end_one() {
+    const std::lock_guard lock(mutex);
+    if (--threads == 0) none.notify_all();
+}
 
 WorkerPool::~WorkerPool() = default;
 
@@ -101,7 +107,6 @@ void WorkerPool::run(std::size_t count, const std::function<void(std::size_t)>& 
     jobs->close();
 }
 
-// Whether each of these cores has a thread from here on.
 bool WorkerPool::hold(const std::function<int(std::size_t)>& core, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         if (on_core_.contains(core(i))) continue;
@@ -112,11 +117,11 @@ bool WorkerPool::hold(const std::function<int(std::size_t)>& core, std::size_t c
 }
 
 void WorkerPool::run_on(const std::function<int(std::size_t)>& core, std::size_t count,
-                        const std::function<void(std::size_t)>& job) {
+                        const std::function<void(std::size_t)>& job, const std::function<void()>& meanwhile) {
     if (!hold(core, count)) return run(count, job);
     std::mutex mutex;
     std::exception_ptr failure;
-    left_ = static_cast<unsigned>(on_core_.size());
+    left_.threads = on_core_.size();
     for (auto& [on, worker] : on_core_) {
         const auto task = [&, on = on] {
             try {
@@ -130,8 +135,20 @@ void WorkerPool::run_on(const std::function<int(std::size_t)>& core, std::size_t
         };
         worker->post(task);
     }
-    for (unsigned left = left_.load(); left != 0; left = left_.load()) left_.wait(left);
+    wait(meanwhile);
     if (failure) std::rethrow_exception(failure);
+}
+
+void WorkerPool::wait(const std::function<void()>& meanwhile) {
+    constexpr auto kLook = std::chrono::milliseconds(5);
+    const auto none = [this] { return left_.threads == 0; };
+    std::unique_lock lock(left_.mutex);
+    if (!meanwhile) return left_.none.wait(lock, none);
+    while (!left_.none.wait_for(lock, kLook, none)) {
+        lock.unlock();
+        meanwhile();
+        lock.lock();
+    }
 }
 
 }  // namespace tandem::engine

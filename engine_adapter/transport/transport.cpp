@@ -13,16 +13,18 @@ void Transport::require_attachable(const TransferPlan& plan) const {
     require(in_flight_.empty(), "{} buckets are in flight", in_flight_.size());
 }
 
-void Transport::announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
-                         Deadline deadline) {
+Message Transport::announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                            Deadline deadline) {
     const std::vector<std::byte> payload = messages::pack_plan(plan);
     header["op"] = "attach";
     header["transfers"] = plan.transfers.size();
     header["buckets"] = plan.buckets();
     header["ranks"] = plan.ranks;
     if (!plan.cores.empty()) header["cores"] = plan.cores;
-    connection_->request(std::move(header), "attach", deadline, {payload.data(), payload.size()}, fds);
+    Message reply =
+        connection_->request(std::move(header), "attach", deadline, {payload.data(), payload.size()}, fds);
     first_ = plan.first;
+    return reply;
 }
 
 void Transport::load(int bucket, std::span<const ops::Checksum> checksums, Deadline deadline) {

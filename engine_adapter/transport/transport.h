@@ -37,9 +37,9 @@ class Transport : public BucketLoader {
   protected:
     // Throws InvalidArgument when buckets are in flight.
     void require_attachable(const TransferPlan& plan) const;
-    // Tells the engine of the plan, and of the regions as `header` and `fds` name them.
-    void announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
-                  Deadline deadline);
+    // Tells the engine of the plan, and of the regions as `header` and `fds` name them; returns its answer.
+    Message announce(nlohmann::json header, std::span<const int> fds, const TransferPlan& plan,
+                     Deadline deadline);
 
     // The rest of load and of load_delta, once the arguments have been checked: asks the engine for the bucket. A transport
     // that does more than that adds to `header`, which has nothing yet of the bucket's own, and calls this one in between.
@@ -52,6 +52,7 @@ class Transport : public BucketLoader {
     void drop(int bucket);                      // forgets what is in flight under that number
     bool any_in_flight() const { return !in_flight_.empty(); }
     static std::string phase_of(int bucket);
+    Connection& connection() const { return *connection_; }
 
   private:
     std::shared_ptr<Connection> connection_;

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <exception>
+#include <utility>
 
 #include "common/error.h"
 #include "common/file_descriptor.h"
+#include "engine_adapter/channel/messages.h"
 
 namespace tandem::engine {
 namespace {
@@ -31,7 +34,63 @@ void ShmTransport::attach(const std::vector<Region>& regions, const TransferPlan
         opened.push_back(read_only(region.fd));
         fds.push_back(opened.back().get());
     }
-    announce({{"regions", std::move(sizes)}}, fds, plan, deadline);
+    if (relay_ != 0) connection().forget(std::exchange(relay_, 0));  // given up
+    const Message reply = announce({{"regions", std::move(sizes)}}, fds, plan, deadline);
+    relays_ = reply.header.contains("relays") && messages::bool_field(reply.header, "relays");
+}
+
+namespace {
+
+constexpr const char* kRelay = "load all buckets";
+
+}  // namespace
+
+void ShmTransport::relay(const Relay& relay, Deadline deadline) {
+    start(relay, nlohmann::json::object(), deadline);
+}
+
+void ShmTransport::probe_relay(const Relay& relay, const RelayProbe& probe, Deadline deadline) {
+    start(relay,
+          {{"buckets", probe.buckets},
+           {"bucket_bytes", probe.bucket_bytes},
+           {"piece_bytes", probe.piece_bytes},
+           {"slots", probe.slots}},
+          deadline);
+}
+
+void ShmTransport::start(const Relay& relay, nlohmann::json header, Deadline deadline) {
+    require(relays_, "the engine does not take what is attached by a relay");
+    require(relay_ == 0 && !any_in_flight(), "buckets are in flight already");
+    header["op"] = "relay";
+    header["ranks"] = relay.ranks;
+    header["engines"] = relay.engines;
+    header["engine"] = relay.engine;
+    header["from"] = relay.from;
+    header["timeout_ms"] = messages::timeout_ms(deadline);
+    gone_ = nullptr;
+    relay_ = connection().post(std::move(header), kRelay, deadline, {}, {&relay.words.fd, 1});
+}
+
+bool ShmTransport::relay_answered() {
+    if (relay_ == 0 || gone_) return true;
+    try {
+        return connection().answered(relay_, kRelay);
+    } catch (const std::exception&) {
+        gone_ = std::current_exception();
+        return true;
+    }
+}
+
+double ShmTransport::wait_relayed(Deadline deadline) {
+    require(relay_ != 0, "no relay is in flight");
+    const std::int64_t request = std::exchange(relay_, 0);
+    if (gone_) std::rethrow_exception(std::exchange(gone_, nullptr));
+    return messages::number_field(connection().wait(request, kRelay, deadline).header, "ms");
+}
+
+void ShmTransport::forget_in_flight() {
+    if (relay_ != 0) connection().forget(std::exchange(relay_, 0));
+    Transport::forget_in_flight();
 }
 
 }  // namespace tandem::engine

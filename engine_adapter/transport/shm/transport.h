@@ -1,5 +1,8 @@
-// Buckets through shared memory: the engine maps the regions by the file descriptors that travel with attach.
+// Buckets through shared memory: the engine maps the regions by the file descriptors that travel with attach. With a message
+// for each, or one for all of them (engine_adapter/relay.h).
 #pragma once
+
+#include <exception>
 
 #include "engine_adapter/transport/transport.h"
 
@@ -9,6 +12,18 @@ class ShmTransport final : public Transport {
   public:
     using Transport::Transport;
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
+    bool relays() const override { return relays_; }
+    void relay(const Relay& relay, Deadline deadline) override;
+    void probe_relay(const Relay& relay, const RelayProbe& probe, Deadline deadline) override;
+    bool relay_answered() override;
+    double wait_relayed(Deadline deadline) override;
+    void forget_in_flight() override;
+
+  private:
+    void start(const Relay& relay, nlohmann::json header, Deadline deadline);
+    bool relays_ = false;
+    std::int64_t relay_ = 0;   // the request; 0: none in flight
+    std::exception_ptr gone_;  // why its answer will not come
 };
 
 }  // namespace tandem::engine

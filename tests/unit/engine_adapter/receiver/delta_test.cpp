@@ -114,7 +114,7 @@ TEST_F(DeltaTest, WithoutVerifyThereIsNoCommit) {
     engine->begin(2, soon());
     send(*engine, 0, {put(2, 1, one_change(0, bfloat16(3.0f)))});
     EXPECT_THAT(message_of<ProtocolError>([&] { engine->commit(2, manifest(2), soon()); }),
-                HasSubstr("its changes were not verified"));
+                HasSubstr("what came was not verified"));
     EXPECT_TRUE(target_.refusing());
     EXPECT_EQ(engine->held(soon()).version, 0);
     // The rest is no base for changes; a whole version heals it.

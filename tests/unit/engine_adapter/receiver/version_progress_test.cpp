@@ -97,7 +97,7 @@ TEST_F(VersionProgressTest, ChangesMustBeVerifiedAndComeOnce) {
                     progress_.add_changes(7, {entries + 1, 1});
                 }),
                 HasSubstr("bucket 7: transfer 4 of tensor 'a' changes twice"));
-    EXPECT_THAT(refusal([&] { progress_.require_whole({}); }), HasSubstr("its changes were not verified"));
+    EXPECT_THAT(refusal([&] { progress_.require_whole({}); }), HasSubstr("what came was not verified"));
     const DeltaEntry unknown{5, 0, 0, 0, {}};
     EXPECT_THAT(refusal([&] { progress_.add_changes(1, {&unknown, 1}); }), HasSubstr("transfer 5 of 5"));
     EXPECT_THAT(refusal([&] { progress_.add_all("verify", of_bucket(2)); }),

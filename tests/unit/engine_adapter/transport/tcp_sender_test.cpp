@@ -15,7 +15,7 @@ namespace tandem::engine {
 namespace {
 
 // More than a socket of either end takes.
-constexpr std::size_t kBytes = 32 << 20;
+constexpr std::size_t kSentBytes = 32 << 20;
 
 struct Line {
     Line() {
@@ -45,7 +45,7 @@ struct Line {
         }
     }
 
-    std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+    std::vector<std::byte> memory = std::vector<std::byte>(kSentBytes);
     FileDescriptor engine;
     std::optional<TcpSender> sender;  // last: ended before the memory that it reads
 };
