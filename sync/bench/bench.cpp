@@ -128,6 +128,7 @@ class Run {
                               {"buckets", last.buckets},
                               {"bucket_bytes", last.bucket_bytes},
                               {"depth", last.depth},
+                              {"relayed", last.relayed},
                               {"median_ms", median},
                               {"min_ms", quantile(totals(), 0.0)},
                               {"p95_ms", quantile(totals(), 0.95)},

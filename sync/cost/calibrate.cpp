@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
 #include "sync/strategy/rank_cores.h"
+#include "sync/strategy/relay.h"
 #include "sync/strategy/staging.h"
 
 namespace tandem::sync {
@@ -43,8 +45,8 @@ struct Point {
     std::size_t bytes = 0;
     bool past_cache = false;
     int buckets = 0;  // in one round
-    std::vector<double> fill = {}, load = {}, both = {}, lockstep = {},
-                        turns = {};  // ms of one bucket, a value a round
+    std::vector<double> fill = {}, load = {}, both = {}, lockstep = {}, turns = {},
+                        relay = {};  // ms of one bucket, a value a round
 };
 
 class Calibration {
@@ -63,8 +65,10 @@ class Calibration {
         const trace::Scope scope("calibrate", "sync");
         const auto start = Clock::now();
         make_source();
-        attach();
+        attach(0, ranks());
         throw_on_any_failure(world_, status_, "sync set-up");
+        if (!cores_.empty() && Relay::taken_by(world_, engines_)) make_relay();
+        if (!relay_ && engines_.size() > 1) attach_shares();
         run(true, true, points_.back());  // first touch
         const auto measuring = Clock::now();
         for (int round = 0; round < kRoundsAtMost; ++round) {
@@ -74,6 +78,9 @@ class Calibration {
                 point.both.push_back(run(true, true, point));
                 point.lockstep.push_back(run(true, true, point, 2));
                 point.turns.push_back(run(true, true, point, 1));
+            }
+            if (relay_) {
+                for (Point* point : relayed()) point->relay.push_back(run_relay(*point));
             }
             hash_.push_back(hash());
             copy_.push_back(copy());
@@ -89,6 +96,7 @@ class Calibration {
         costs.both = fit(&Point::both);
         costs.lockstep = fit(&Point::lockstep);
         costs.turns = fit(&Point::turns);
+        if (relay_) costs.relay = fit_relay();
         costs.hash_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(hash_) * 1e-6;
         costs.copy_gbps = static_cast<double>(hashed_bytes() * ranks()) / undisturbed(copy_) * 1e-6;
         costs.fixed_ms = fixed;
@@ -116,6 +124,21 @@ class Calibration {
         return fit_stage(at[0], at[1], at[2]);
     }
 
+    // A small bucket and a large one through the cache, and one past it. What a small one gains by its core's own cache is
+    // in the slope between the first two.
+    std::array<Point*, 3> relayed() { return {&small_cached_, &points_[2], &points_[1]}; }
+    Stage fit_relay() {
+        std::array<StagePoint, 3> at;
+        for (std::size_t i = 0; i < at.size(); ++i) {
+            const Point& point = *relayed()[i];
+            at[i] = {static_cast<double>(point.bytes), undisturbed(point.relay)};
+        }
+        Stage stage = fit_stage(at[0], at[1], at[2]);
+        std::swap(stage.cached_gbps,
+                  stage.streamed_gbps);  // it takes the first two as written past the cache
+        return stage;
+    }
+
     // Shards that a cache would hold are small ones, and read from it by a push as well. A piece must fit into each.
     void make_source() {
         constexpr std::size_t kLeastShard = 4 * kMebibyte;
@@ -133,14 +156,21 @@ class Calibration {
         }
     }
 
-    // A plan is a part of every attachment; nothing will be loaded by this one.
-    void attach() {
-        each_engine(engines_, status_, "calibrate", -1, [this](engine::Engine& engine, std::size_t e) {
+    // A probe takes an equal part of its bytes on each of these cores, and engine e the e-th share of a bucket.
+    void attach_shares() {
+        const bool even = ranks() % engines_.size() == 0;
+        for (std::size_t e = 0; e < engines_.size(); ++e)
+            attach(e * ranks() / engines_.size(), even ? (e + 1) * ranks() / engines_.size() : 0, e);
+    }
+
+    // A plan is a part of every attachment; nothing will be loaded by this one. Of the cores of these ranks, to all engines or
+    // to one.
+    void attach(std::size_t first, std::size_t last, std::optional<std::size_t> to = {}) {
+        each_engine(engines_, status_, "calibrate", -1, [&](engine::Engine& engine, std::size_t e) {
+            if (to && e != *to) return;
             engine::TransferPlan plan;
-            const auto first = [&](std::size_t share) {  // of the ranks whose bytes it takes
-                return cores_.begin() + static_cast<std::ptrdiff_t>(share * cores_.size() / engines_.size());
-            };
-            if (cores_.size() % engines_.size() == 0) plan.cores.assign(first(e), first(e + 1));
+            for (std::size_t rank = first; rank < last && !cores_.empty(); ++rank)
+                plan.cores.push_back(cores_[rank]);
             const auto& tensors = engine.capabilities().tensors;
             for (std::size_t t = 0; t < tensors.size(); ++t) {
                 const std::size_t width = dtype_size(tensors[t].dtype);
@@ -185,6 +215,34 @@ class Calibration {
         for (int b = 0; b < count; ++b) wait(loading, b);
         if (fill && load) return filled / std::max(1, count - slots);
         return ms_since(start) / count;
+    }
+
+    // The engines' number is known to rank 0 alone.
+    void make_relay() {
+        std::int64_t engines = static_cast<std::int64_t>(engines_.size());
+        world_.broadcast({reinterpret_cast<std::byte*>(&engines), sizeof(engines)}, 0);
+        relay_.emplace(world_, engines_, static_cast<std::size_t>(engines));
+    }
+
+    // As run, of the one slot that a relay needs.
+    double run_relay(const Point& point) {
+        const OnCore stay(cores_[static_cast<std::size_t>(world_.rank())]);
+        const auto buckets = static_cast<std::size_t>(point.buckets);
+        relay_->begin(buckets, 1);
+        world_.barrier();
+        const engine::RelayProbe probe{buckets, point.bytes, staged_piece_bytes(point.bytes), 1};
+        const Deadline deadline = Deadline::after(options_.deadline);
+        relay_->start(status_, deadline, &probe);
+        const auto start = Clock::now();
+        while (relay_->written() < buckets && !status_.failed && relay_->wait_for_slot(status_, deadline)) {
+            fill_lane(0, point.bytes, point.past_cache);
+            if (!status_.failed) relay_->wrote();
+        }
+        if (relay_->written() < buckets || status_.failed) relay_->stop();
+        if (!engines_.empty()) relay_->wait_taken(status_, deadline);
+        const double ms = ms_since(start) / point.buckets;
+        exchange_.run(status_);
+        return ms;
     }
 
     // This rank's share of a bucket, in pieces; returns their number.
@@ -310,7 +368,9 @@ class Calibration {
     std::size_t cache_;
     std::vector<int> cores_;  // [rank], or none
     std::vector<Point> points_;
+    Point small_cached_{points_.front().bytes, false, points_.front().buckets};
     Staging staging_;
+    std::optional<Relay> relay_;
     SharedArena source_;
     std::vector<ConstSpan> shards_;
     std::size_t shard_ = 0, position_ = 0;  // of what is read next, in it

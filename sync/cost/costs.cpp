@@ -25,11 +25,11 @@ double number(const nlohmann::json& json, const char* key, double least) {
     return value;
 }
 
-Stage stage_from_json(const nlohmann::json& costs, const char* key) {
+Stage stage_from_json(const nlohmann::json& costs, const char* key, double least_gbps = 1e-6) {
     const auto found = costs.find(key);
     enforce(found != costs.end() && found->is_object(), "costs without {}", key);
-    return {number(*found, "overhead_ms", 0), number(*found, "cached_gbps", 1e-6),
-            number(*found, "streamed_gbps", 1e-6)};
+    return {number(*found, "overhead_ms", 0), number(*found, "cached_gbps", least_gbps),
+            number(*found, "streamed_gbps", least_gbps)};
 }
 
 }  // namespace
@@ -50,10 +50,11 @@ Stage fit_stage(const StagePoint& small, const StagePoint& large, const StagePoi
 nlohmann::json to_json(const Costs& costs) {
     return {{"fill", stage_json(costs.fill)},   {"load", stage_json(costs.load)},
             {"both", stage_json(costs.both)},   {"lockstep", stage_json(costs.lockstep)},
-            {"turns", stage_json(costs.turns)}, {"hash_gbps", costs.hash_gbps},
-            {"copy_gbps", costs.copy_gbps},     {"core_ns", costs.core_ns},
-            {"fixed_ms", costs.fixed_ms},       {"cache_bytes", costs.cache_bytes},
-            {"took_ms", costs.took_ms},         {"measured_at", costs.measured_at}};
+            {"turns", stage_json(costs.turns)}, {"relay", stage_json(costs.relay)},
+            {"hash_gbps", costs.hash_gbps},     {"copy_gbps", costs.copy_gbps},
+            {"core_ns", costs.core_ns},         {"fixed_ms", costs.fixed_ms},
+            {"cache_bytes", costs.cache_bytes}, {"took_ms", costs.took_ms},
+            {"measured_at", costs.measured_at}};
 }
 
 Costs costs_from_json(const nlohmann::json& json) {
@@ -64,6 +65,8 @@ Costs costs_from_json(const nlohmann::json& json) {
     costs.both = stage_from_json(json, "both");
     costs.lockstep = stage_from_json(json, "lockstep");
     costs.turns = stage_from_json(json, "turns");
+    costs.relay = stage_from_json(json, "relay", 0);
+    enforce((costs.relay.cached_gbps > 0) == (costs.relay.streamed_gbps > 0), "costs with half a relay");
     costs.hash_gbps = number(json, "hash_gbps", 1e-6);
     costs.copy_gbps = number(json, "copy_gbps", 1e-6);
     costs.core_ns = number(json, "core_ns", 0);

@@ -22,11 +22,12 @@ struct Stage {
 };
 
 struct Costs {
-    Stage fill;                    // the ranks writing a bucket and meeting, engines idle
-    Stage load;                    // the engines taking a bucket, ranks idle
-    Stage both;                    // fill of one and load of another at once: one step of the pipeline
-    Stage lockstep;                // such a step at depth 2, where each waits for the other
-    Stage turns;                   // fill and then load of the same slot, at depth 1
+    Stage fill;      // the ranks writing a bucket and meeting, engines idle
+    Stage load;      // the engines taking a bucket, ranks idle
+    Stage both;      // fill of one and load of another at once: one step of the pipeline
+    Stage lockstep;  // such a step at depth 2, where each waits for the other
+    Stage turns;     // fill and then load of the same slot, at depth 1
+    Stage relay;     // the same by a relay (strategy/relay.h), at any depth; rates of 0: engines take none
     double hash_gbps = 0;          // all ranks checksumming their shards
     double copy_gbps = 0;          // … copying them, without a checksum, past the cache
     double core_ns = 0;            // cores.h's distance of ranks 0 and 1 meanwhile; 0: unknown
@@ -34,6 +35,8 @@ struct Costs {
     std::size_t cache_bytes = 0;   // last-level cache; half of it may be staging
     double took_ms = 0;            // to measure
     std::int64_t measured_at = 0;  // seconds since 1970
+
+    bool relays() const { return relay.cached_gbps > 0; }
 };
 
 // Staging that a bucket is measured in, and what it took, in milliseconds.

@@ -27,7 +27,8 @@ class Pipeline {
           cached_(!past_cache && stays_in_cache(costs, bytes, bucket_bytes, depth)) {}
 
     Prediction play() {
-        if (depth_ == 1) return take_turns();
+        if (costs_.relays()) return take_turns(depth_, costs_.relay);
+        if (depth_ == 1) return take_turns(1, costs_.turns);
         Prediction result;
         filled_ = std::min(depth_ - 1, buckets_);
         for (std::size_t b = 0; b < filled_; ++b) result.prepare_ms += fill_ms(b);
@@ -40,11 +41,13 @@ class Pipeline {
     }
 
   private:
-    // One slot: nothing is filled while it is loaded.
-    Prediction take_turns() const {
-        if (buckets_ == 0) return {0, costs_.fixed_ms};
-        Prediction result{fill_ms(0), costs_.fixed_ms + load_ms(0)};
-        for (std::size_t b = 1; b < buckets_; ++b) result.total_ms += costs_.turns.ms(bytes_of(b), cached_);
+    // A core fills or loads, one after the other, but for what is filled before the pause.
+    Prediction take_turns(std::size_t ahead, const Stage& turn) const {
+        Prediction result{0, costs_.fixed_ms};
+        for (std::size_t b = 0; b < buckets_; ++b) {
+            if (b < ahead) result.prepare_ms += fill_ms(b);
+            result.total_ms += b < ahead ? load_ms(b) : turn.ms(bytes_of(b), cached_);
+        }
         return result;
     }
 

@@ -21,6 +21,7 @@
 #include "common/error.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
+#include "sync/gather/relayed_buckets.h"
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
 #include "sync/strategy/exchange.h"
@@ -67,6 +68,8 @@ class Gather final : public SyncStrategy {
             engine.attach({region}, plan, Deadline::after(context_.options.deadlines.begin));
         });
         throw_on_any_failure(context_.world, status, "sync set-up");
+        if (!cores_.empty() && staging_.remote().empty())
+            relay_ = RelayedBuckets::make(context_, buckets_, ledger_, slots_);
     }
 
     void prepare(PushStatus& status, Deadline deadline) override {
@@ -78,7 +81,9 @@ class Gather final : public SyncStrategy {
             status.fail("prepare", fmt::format("rank {}", context_.world.rank()), -1, error.what());
         }
         const OnCore stay(core());
-        for (std::size_t b = 0; b < prepared_; ++b) exchange(b, fill(b, status, deadline), status);
+        if (relay_) return relay_->prepare(status, fill_by(status, deadline));
+        for (std::size_t b = 0; b < prepared_; ++b)
+            exchange(b, fill(b, exchange_.mine(), status, deadline), status);
     }
 
     void send_ahead(std::size_t e) override {
@@ -90,6 +95,10 @@ class Gather final : public SyncStrategy {
 
     void transfer(PushStatus& status, PhaseTimes& times, Deadline deadline,
                   const std::function<void()>& all_sent) override {
+        if (relay_) {
+            const OnCore stay(core());
+            return relay_->transfer(status, times, deadline, fill_by(status, deadline), all_sent);
+        }
         const auto wait = [&](std::size_t b) {
             times.copy +=
                 wait_loaded(context_.engines, status, b, deadline.within(context_.options.deadlines.load));
@@ -106,7 +115,7 @@ class Gather final : public SyncStrategy {
                 if (status.failed) break;
             }
             const auto filling = Clock::now();
-            const std::size_t filled = fill(b, status, deadline);
+            const std::size_t filled = fill(b, exchange_.mine(), status, deadline);
             times.gather += ms_since(filling);
             if (!one_slot()) wait(b + 1 - depth_);
             fail_when_late(context_.engines, status, deadline, ms_since(start), times.gather);
@@ -129,13 +138,15 @@ class Gather final : public SyncStrategy {
         report.buckets = static_cast<int>(buckets_.buckets());
         report.bucket_bytes = slot(0).bytes;
         report.depth = static_cast<int>(depth_);
+        report.relayed = relay_ != nullptr;
         report.staging_bytes = staging_.memory().bytes;
     }
 
   private:
     // That this rank fills staging on; negative: any.
     int core() const {
-        return cores_.empty() || past_cache_ ? -1 : cores_[static_cast<std::size_t>(context_.world.rank())];
+        const bool anywhere = cores_.empty() || (past_cache_ && !relay_);
+        return anywhere ? -1 : cores_[static_cast<std::size_t>(context_.world.rank())];
     }
     bool one_slot() const { return depth_ == 1; }
     bool fits_cache() const { return staging_.memory().bytes <= last_level_cache_bytes() / 2; }
@@ -178,7 +189,7 @@ class Gather final : public SyncStrategy {
     }
 
     // Returns how many pieces of bucket b were written; after a failure none is.
-    std::size_t fill(std::size_t b, PushStatus& status, Deadline deadline) {
+    std::size_t fill(std::size_t b, ops::Checksum* checksums, PushStatus& status, Deadline deadline) {
         if (status.failed) return 0;
         const trace::Scope scope("gather bucket " + std::to_string(b), "gather");
         const std::size_t first = reader_.begin(b);
@@ -186,13 +197,19 @@ class Gather final : public SyncStrategy {
             orders_.clear();
             for (std::size_t i = first; i < reader_.end(b); ++i)
                 orders_.push_back({i, slot(b).data + buckets_.pieces[i].bucket_offset, reader_.row_bytes(i)});
-            reader_.run(orders_, past_cache_, exchange_.mine(), deadline);
+            reader_.run(orders_, past_cache_, checksums, deadline);
             return reader_.end(b) - first;
         } catch (const std::exception& error) {
             status.fail("gather", fmt::format("rank {}", context_.world.rank()), static_cast<int>(b),
                         error.what());
             return 0;
         }
+    }
+
+    RelayedBuckets::Fill fill_by(PushStatus& status, Deadline deadline) {
+        return [this, &status, deadline](std::size_t b, ops::Checksum* checksums) {
+            return fill(b, checksums, status, deadline);
+        };
     }
 
     void load(std::size_t b, PushStatus& status, Deadline deadline) {
@@ -216,6 +233,7 @@ class Gather final : public SyncStrategy {
     std::vector<int> cores_;   // [rank], or none
     bool past_cache_ = false;  // of this push
     std::size_t prepared_ = 0;
+    std::unique_ptr<RelayedBuckets> relay_;   // null: a message for each bucket
     std::vector<ShardReader::Order> orders_;  // scratch
 };
 

@@ -32,6 +32,7 @@ struct SyncReport {
     int buckets = 0;
     std::size_t bucket_bytes = 0;  // of one slot
     int depth = 0;
+    bool relayed = false;           // gather: buckets went by a relay (relay.h), without a message for each
     std::size_t staging_bytes = 0;  // depth × bucket_bytes at most, on this host
     bool dense = true;              // delta: everything was sent, since an engine lacked the base
     double total_ms = 0;            // pause to resume

@@ -88,7 +88,7 @@ class Rounds {
     void play() {
         if (board_->engine[0] != '\0') {
             SessionOptions options;
-            options.before_load = [this](int bucket, Span) { hold(bucket); };
+            if (!Rank::relayed()) options.before_load = [this](int bucket, Span) { hold(bucket); };
             rank_.connect(board_->engine.data(), options);
         }
         if (board_->first > 0) version_ = board_->first - 1;

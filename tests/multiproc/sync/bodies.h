@@ -1,6 +1,6 @@
 // What a trainer rank of these tests does: this binary started again with "--rank BODY". Settings come from
 // the environment: TEST_ENGINE (address), TEST_MESH ("2,2"), TEST_SOURCE (dtype), TEST_MODE, TEST_BUCKET
-// (bytes), TEST_PATIENCE (ms for a phase with the engine; ranks wait twice as long for each other).
+// (bytes), TEST_PATIENCE (ms for a phase with the engine; ranks wait twice as long for each other), TEST_RELAYED (JobOptions).
 #pragma once
 
 #include <string>

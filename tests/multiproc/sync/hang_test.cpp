@@ -31,10 +31,11 @@ milliseconds giving_up() {
     return milliseconds(kPatienceMs + kPatienceMs / 2) + kSlack;
 }
 
-class HungEngine : public testing::TestWithParam<Mode> {
+class HungEngine : public testing::TestWithParam<Way> {
   protected:
     HungEngine()
-        : engine_(DType::float32, DType::bfloat16), job_({GetParam(), "2", DType::float32, kPatienceMs}) {
+        : engine_(DType::float32, DType::bfloat16),
+          job_({GetParam().mode, "2", DType::float32, kPatienceMs, GetParam().relayed}) {
         job_.start({.engine = engine_.address(), .pushes = 2});
     }
     ~HungEngine() override { engine_.go_on(); }
@@ -62,7 +63,7 @@ TEST_P(HungEngine, BetweenPushesIsNoticedByTheNextOne) {
     job_.start({.pushes = 1});
     ASSERT_TRUE(job_.all_failed(giving_up()));
     // Delta asks what the engine holds before it pauses it.
-    expect_messages(job_, engine_.address(), GetParam() == Mode::delta ? "prepare" : "pause");
+    expect_messages(job_, engine_.address(), GetParam().mode == Mode::delta ? "prepare" : "pause");
     expect_healed();
 }
 
@@ -81,7 +82,7 @@ TEST_P(HungEngineInABucket, IsNamedWithPhaseAndBucket) {
 }
 
 TEST_P(HungEngine, AtAnyMoment) {
-    std::mt19937 random(3 + static_cast<unsigned>(GetParam()));
+    std::mt19937 random(3 + static_cast<unsigned>(GetParam().mode));
     std::uniform_real_distribution<> uniform(0, 1);
     ASSERT_TRUE(job_.played()) << job_.message(0);
     for (int round = 0; round < 2; ++round) {
@@ -103,7 +104,7 @@ TEST_P(HungEngine, WakesUpToANewTrainer) {
     job_.start({.pushes = 1, .last = true});
     ASSERT_TRUE(job_.all_failed(giving_up()));
     job_.end_and_expect_nothing_left(nullptr);
-    RoundsJob next({GetParam(), "2", DType::float32, 5000});
+    RoundsJob next({GetParam().mode, "2", DType::float32, 5000, GetParam().relayed});
     next.start({.engine = engine_.address(), .pushes = 2, .first = 1001, .last = true});
     std::this_thread::sleep_for(milliseconds(300));
     engine_.go_on();
@@ -113,13 +114,13 @@ TEST_P(HungEngine, WakesUpToANewTrainer) {
     next.end_and_expect_nothing_left(&engine_);
 }
 
-class HungRank : public testing::TestWithParam<Mode> {};
+class HungRank : public testing::TestWithParam<Way> {};
 
 TEST_P(HungRank, EndsTheOthersWithinTheirTimeoutByName) {
     EngineProcess engine(DType::float32, DType::bfloat16);
     for (const int victim : {1, 0}) {
         SCOPED_TRACE(fmt::format("rank {}", victim));
-        RoundsJob job({GetParam(), "2", DType::float32, kPatienceMs});
+        RoundsJob job({GetParam().mode, "2", DType::float32, kPatienceMs, GetParam().relayed});
         job.start({.engine = engine.address(), .first = 1000 * (2 - victim)});
         ASSERT_TRUE(job.pushed(3)) << job.message(0);
         const int pid = job.pids()[static_cast<std::size_t>(victim)];
@@ -135,18 +136,19 @@ TEST_P(HungRank, EndsTheOthersWithinTheirTimeoutByName) {
         job.end_and_expect_nothing_left(&engine);
         EXPECT_EQ(engine.whole_or_refusing(), "ok");
     }
-    const comm::LaunchResult end = run({GetParam()}, "push", engine.address());
+    const comm::LaunchResult end = run({GetParam().mode}, "push", engine.address());
     EXPECT_EQ(end.exit_code, 0) << end.message;
     EXPECT_EQ(engine.ask("check 2"), "ok");
 }
 
-const auto kName = [](const testing::TestParamInfo<Mode>& info) {
-    return std::string(mode_name(info.param));
+const auto kName = [](const testing::TestParamInfo<Way>& info) {
+    return std::string(mode_name(info.param.mode)) + (info.param.relayed ? "_relayed" : "");
 };
-const auto kAll = testing::Values(Mode::gather, Mode::direct, Mode::alias, Mode::delta);
+const auto kAll = testing::Values(Way{Mode::gather}, Way{Mode::gather, true}, Way{Mode::direct},
+                                  Way{Mode::alias}, Way{Mode::delta});
 INSTANTIATE_TEST_SUITE_P(, HungEngine, kAll, kName);
-INSTANTIATE_TEST_SUITE_P(, HungEngineInABucket, testing::Values(Mode::gather, Mode::direct, Mode::delta),
-                         kName);
+INSTANTIATE_TEST_SUITE_P(, HungEngineInABucket,
+                         testing::Values(Way{Mode::gather}, Way{Mode::direct}, Way{Mode::delta}), kName);
 INSTANTIATE_TEST_SUITE_P(, HungRank, kAll, kName);
 
 }  // namespace

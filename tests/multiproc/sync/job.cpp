@@ -31,7 +31,8 @@ comm::LaunchOptions launch(const JobOptions& job, const std::string& body, const
                            "TEST_MODE=" + std::string(mode_name(job.mode)),
                            "TEST_ENGINE=" + engine,
                            "TEST_BUCKET=" + std::to_string(kBucket),
-                           "TEST_PATIENCE=" + std::to_string(job.patience_ms)};
+                           "TEST_PATIENCE=" + std::to_string(job.patience_ms),
+                           std::string("TEST_RELAYED=") + (job.relayed ? "1" : "0")};
     options.environment.insert(options.environment.end(), more.begin(), more.end());
     return options;
 }

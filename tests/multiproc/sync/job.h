@@ -23,11 +23,19 @@ using Clock = std::chrono::steady_clock;
 
 inline constexpr std::size_t kBucket = 65536;
 
+// How versions go.
+struct Way {
+    Mode mode;
+    bool relayed = false;  // JobOptions
+};
+
 struct JobOptions {
     Mode mode = Mode::gather;
     std::string mesh = "2";
     DType source = DType::float32;
     int patience_ms = 5000;
+    // gather: ranks on two cores, whose buckets go by a relay; else rank 0 sees each bucket, and may hold it.
+    bool relayed = false;
 
     int ranks() const;
 };

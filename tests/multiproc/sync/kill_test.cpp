@@ -1,5 +1,6 @@
 // What killing the engine, or a trainer rank, at a random moment of a stream of syncs leaves behind: no hang,
 // no mixed weights, no memory, and a next sync that succeeds.
+#include <array>
 #include <cstdio>
 #include <random>
 #include <thread>
@@ -12,7 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::array kModes{Mode::gather, Mode::direct, Mode::alias, Mode::delta};
+constexpr std::array kWays{Way{Mode::gather}, Way{Mode::gather, true}, Way{Mode::direct}, Way{Mode::alias},
+                           Way{Mode::delta}};
 constexpr auto kAtOnce = std::chrono::seconds(4);  // a peer that is gone needs no deadline to be missed
 
 class Moments {
@@ -28,13 +30,14 @@ class Moments {
 };
 
 // The ranks live on: each time with a new session and a new engine.
-TEST(Kill, AnEngineAtFiftyTwoMoments) {
+TEST(Kill, AnEngineAtFiftyFiveMoments) {
     Moments moments(5);
     std::map<std::string, int> phases;
-    for (const Mode mode : kModes) {
-        RoundsJob job({mode, mode == Mode::direct ? "2,2" : "2"});
-        for (int round = 0; round < 13; ++round) {
-            SCOPED_TRACE(fmt::format("{} round {}", mode_name(mode), round));
+    for (const auto& [mode, relayed] : kWays) {
+        RoundsJob job(
+            {.mode = mode, .mesh = mode == Mode::direct || relayed ? "2,2" : "2", .relayed = relayed});
+        for (int round = 0; round < 11; ++round) {
+            SCOPED_TRACE(fmt::format("{}{} round {}", mode_name(mode), relayed ? " relayed" : "", round));
             EngineProcess engine(DType::float32, DType::bfloat16);
             job.start({engine.address()});
             ASSERT_TRUE(job.pushed(2)) << job.message(0);
@@ -62,17 +65,19 @@ TEST(Kill, AnEngineAtFiftyTwoMoments) {
 }
 
 // The engine lives on, through jobs of all modes in turn.
-TEST(Kill, ARankAtFiftyTwoMoments) {
+TEST(Kill, ARankAtFiftyFiveMoments) {
     Moments moments(9);
     EngineProcess engine(DType::float32, DType::bfloat16);
     int refused = 0;
-    for (int round = 0; round < 52; ++round) {
+    for (int round = 0; round < 55; ++round) {
         JobOptions options;
-        options.mode = kModes[static_cast<std::size_t>(round % 4)];
+        const Way way = kWays[static_cast<std::size_t>(round) % kWays.size()];
+        options.mode = way.mode;
+        options.relayed = way.relayed;
         options.mesh = round % 3 == 0 ? "2,2" : "2";
         const int victim = moments.below(options.ranks());
-        SCOPED_TRACE(fmt::format("round {}: {}, rank {} of {}", round, mode_name(options.mode), victim,
-                                 options.ranks()));
+        SCOPED_TRACE(fmt::format("round {}: {}{}, rank {} of {}", round, mode_name(way.mode),
+                                 way.relayed ? " relayed" : "", victim, options.ranks()));
         RoundsJob job(options);
         job.start({.engine = engine.address(), .first = 1000 * (round + 1)});
         ASSERT_TRUE(job.pushed(2)) << job.message(0);
@@ -98,7 +103,7 @@ TEST(Kill, ARankAtFiftyTwoMoments) {
         else
             EXPECT_GE(status.version, 1000 * (round + 1) + 1);
     }
-    std::printf("refused after %d of 52\n", refused);
+    std::printf("refused after %d of 55\n", refused);
     const comm::LaunchResult end = run({Mode::gather, "2,2"}, "push", engine.address());
     EXPECT_EQ(end.exit_code, 0) << end.message;
     EXPECT_EQ(engine.status().version, 2);

@@ -14,6 +14,7 @@ Mode Rank::mode_of_test() {
 }
 
 Rank::Rank() : world_(comm::connect_from_environment(Deadline::after_ms(20'000))) {
+    if (relayed()) two_.emplace();
     world_->set_timeout(2 * std::chrono::milliseconds(std::stoi(setting("TEST_PATIENCE"))));
     std::vector<int> sizes;
     std::istringstream words(setting("TEST_MESH"));

@@ -123,6 +123,29 @@ TEST(Predict, ReachesItsLimits) {
     EXPECT_NEAR(direct.prepare_ms, kGib / 40e6, 1e-6);
 }
 
+// A relay at any depth: a core fills or loads, but for what was filled before the pause.
+TEST(Predict, TakesARelayForTurnsAtAnyDepth) {
+    Costs costs = shared_cores();
+    costs.relay = {0.01, 15, 7};
+    for (const int depth : {1, 2, 4}) {
+        const Prediction push = predict_gather(costs, 10 * kMib + kMib / 2, kMib, depth);
+        EXPECT_NEAR(push.prepare_ms, depth * costs.fill.ms(kMib, true), 1e-9);
+        EXPECT_NEAR(push.total_ms,
+                    depth * costs.load.ms(kMib, true) + (10 - depth) * costs.relay.ms(kMib, true) +
+                        costs.relay.ms(kMib / 2, true) + 0.1,
+                    1e-9);
+    }
+    const Prediction past = predict_gather(costs, 10 * kMib, kMib, 1, true);
+    EXPECT_NEAR(past.total_ms, costs.load.ms(kMib, false) + 9 * costs.relay.ms(kMib, false) + 0.1, 1e-9);
+    EXPECT_NEAR(predict_gather(costs, kMib / 2, kMib, 3).prepare_ms, costs.fill.ms(kMib / 2, true), 1e-9);
+    EXPECT_EQ(predict_gather(costs, 0, kMib, 1).total_ms, 0.1);
+    // What a bucket costs is small, so a small one will do; nothing is won by more slots.
+    const Buckets chosen = choose_buckets(costs, 8 * kGib);
+    EXPECT_EQ(chosen.depth, 1);
+    EXPECT_LE(chosen.bytes, 4 * kMib);
+    EXPECT_FALSE(chosen.past_cache);
+}
+
 TEST(Predict, GrowsWithBytesOverheadAndSlowness) {
     const auto total = [](const Costs& c, std::size_t bytes, int depth) {
         return predict_gather(c, bytes, 4 * kMib, depth).total_ms;
@@ -227,7 +250,8 @@ TEST(Costs, ComeBackFromJsonBitForBit) {
     std::uniform_real_distribution<double> any(0.001, 1000);
     for (int i = 0; i < 1000; ++i) {
         Costs costs;
-        for (Stage* stage : {&costs.fill, &costs.load, &costs.both, &costs.lockstep, &costs.turns})
+        for (Stage* stage :
+             {&costs.fill, &costs.load, &costs.both, &costs.lockstep, &costs.turns, &costs.relay})
             *stage = {any(random), any(random), any(random)};
         costs.hash_gbps = any(random);
         costs.copy_gbps = any(random);
@@ -251,6 +275,12 @@ TEST(Costs, ThatLackAFieldAreRefused) {
     standing["load"]["cached_gbps"] = 0;
     EXPECT_THROW(costs_from_json(standing), InvalidArgument);
     EXPECT_THROW(costs_from_json("costs"), InvalidArgument);
+    nlohmann::json half = whole;
+    half["relay"]["cached_gbps"] = 3;
+    EXPECT_THROW(costs_from_json(half), InvalidArgument);
+    half["relay"]["streamed_gbps"] = 3;
+    EXPECT_TRUE(costs_from_json(half).relays());
+    EXPECT_FALSE(costs_from_json(whole).relays());
 }
 
 class StoreTest : public ::testing::Test {

@@ -85,7 +85,7 @@ void make_states_differ(const std::filesystem::path& file) {
     ASSERT_EQ(json.at("entries").size(), 2u);
     for (auto& [key, costs] : json.at("entries").items()) {
         const bool apart = key.find("cores: apart") != std::string::npos;
-        for (const char* stage : {"fill", "load", "both", "lockstep", "turns"}) {
+        for (const char* stage : {"fill", "load", "both", "lockstep", "turns", "relay"}) {
             costs[stage] = {{"overhead_ms", apart ? 50 : 0},
                             {"cached_gbps", apart ? 1 : 40},
                             {"streamed_gbps", apart ? 20 : 10}};

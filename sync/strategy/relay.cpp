@@ -1,0 +1,97 @@
+#include "sync/strategy/relay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "common/error.h"
+
+namespace tandem::sync {
+
+bool Relay::taken_by(comm::Communicator& world, const Engines& engines) {
+    std::int64_t all = world.rank() == 0 && !engines.empty() ? 1 : 0;
+    for (const auto& engine : engines) all = engine->buckets().relays() ? all : 0;
+    world.broadcast({reinterpret_cast<std::byte*>(&all), sizeof(all)}, 0);
+    return all != 0;
+}
+
+Relay::Relay(comm::Communicator& world, const Engines& engines, std::size_t engine_ranks)
+    : world_(world),
+      engines_(engines),
+      rank_(static_cast<std::size_t>(world.rank())),
+      memory_(Staging::share(world, {}, 1,
+                             engine::RelayWords::bytes(static_cast<std::size_t>(world.size()), engine_ranks),
+                             "relay words")),
+      words_(memory_.memory(), static_cast<std::size_t>(world.size()), engine_ranks) {}
+
+void Relay::begin(std::size_t buckets, std::size_t slots) {
+    from_ += buckets_;
+    buckets_ = buckets;
+    slots_ = slots;
+    written_ = 0;
+}
+
+void Relay::start(PushStatus& status, Deadline deadline, const engine::RelayProbe* probe) {
+    each_engine(engines_, status, "load", -1, [&](engine::Engine& engine, std::size_t e) {
+        const engine::Relay relay{memory_.region(), words_.ranks(), words_.engines(), e, from_};
+        probe == nullptr ? engine.buckets().relay(relay, deadline)
+                         : engine.buckets().probe_relay(relay, *probe, deadline);
+    });
+}
+
+bool Relay::wait_for_slot(PushStatus& status, Deadline deadline) {
+    if (written_ < slots_) return !words_.stopped(from_);
+    const std::uint64_t count = from_ + written_ + 1 - slots_;
+    constexpr auto kLook = std::chrono::milliseconds(100);
+    auto look = Deadline::after(kLook);
+    engine::RelayLooks looks;
+    for (int late = behind(count); late >= 0; late = behind(count)) {
+        if (words_.stopped(from_)) return false;
+        looks.again();
+        if (!looks.slow() || !look.passed()) continue;
+        look = Deadline::after(kLook);
+        world_.check_members("relay");
+        const auto e = static_cast<std::size_t>(late);
+        if (!engines_.empty() && engines_[e]->buckets().relay_answered() && !words_.stopped(from_)) {
+            give_up(e, status, deadline);
+            return false;
+        }
+        if (!deadline.passed()) continue;
+        const std::string what = fmt::format("no answer within the deadline to what rank {} wrote", rank_);
+        // Only rank 0 can tell of an engine: where it does not, it is rank 0 that is late.
+        if (engines_.empty()) throw DeadlineExceeded("rank 0", "relay", what);
+        status.fail("load", engines_[e]->peer(), static_cast<int>(written_ - slots_), what);
+        return false;
+    }
+    return !words_.stopped(from_);
+}
+
+// An engine that answers while it lacks a bucket has failed; one that was killed has not stopped the words.
+void Relay::give_up(std::size_t engine, PushStatus& status, Deadline deadline) {
+    stop();
+    std::string why = "it ended the relay early";
+    try {
+        engines_[engine]->buckets().wait_relayed(deadline);
+    } catch (const std::exception& error) {
+        why = error.what();
+    }
+    status.fail("load", engines_[engine]->peer(), -1, why);
+}
+
+double Relay::wait_taken(PushStatus& status, Deadline deadline) {
+    double slowest = 0;
+    each_engine(engines_, status, "load", -1, [&](engine::Engine& engine, std::size_t) {
+        slowest = std::max(slowest, engine.buckets().wait_relayed(deadline));
+    });
+    return slowest;
+}
+
+// An engine that has not taken so many of this rank's buckets; -1: all have.
+int Relay::behind(std::uint64_t count) const {
+    for (std::size_t e = 0; e < words_.engines(); ++e) {
+        if (words_.taken(e, rank_) < count) return static_cast<int>(e);
+    }
+    return -1;
+}
+
+}  // namespace tandem::sync
