@@ -7,7 +7,8 @@
 //   idle (serves one, or none)    attach, release, probe           idle
 //                                 pause, resume                    idle
 //                                 begin                            open
-//   open (begun, not committed)   buckets().load, load_delta       open; idle (aborted) when it throws
+//   open (begun, not committed)   buckets().load, load_delta,      open; idle (aborted) when it throws
+//                                 relay
 //                                 verify, adopt                    likewise
 //                                 commit                           idle; aborted when it throws
 //                                 abort                            idle

@@ -2,7 +2,7 @@
 //
 //   op          fields                         payload               reply, beyond {"id", "ok": true}
 //   hello       protocol, lease_ms                                   what the engine is (1)
-//   attach      regions [bytes], transfers,    plan (2); a memfd a
+//   attach      regions [bytes], transfers,    plan (2); a memfd a   perhaps relays: relay works for it
 //               buckets, ranks; perhaps gpu,   region, unless (3)
 //               nccl or tcp, cores (8)
 //   gpu_id                                                           gpu_id: which GPU of which host
@@ -20,6 +20,10 @@
 //   load        index, checksums               checksums × 16 B      ms, when it is copied and verified
 //               over NCCL: form, timeout_ms
 //               over TCP: serial, timeout_ms
+//   relay       ranks, engines, engine, from,  a memfd of words      ms, when all buckets are copied (9)
+//               timeout_ms; perhaps buckets,   (engine_adapter/
+//               bucket_bytes, piece_bytes,     relay.h)
+//               slots: a probe
 //   load_delta  index, entries                 entries × 40 B        ms, when they are verified and applied
 //               over TCP: serial, timeout_ms
 //   verify      checksums                      checksums × 16 B      ms
@@ -40,6 +44,7 @@
 // (6) ends those before; loads and load_deltas over the new ones are numbered (serial) from 0. A failed one ends them
 // (7) what it took to lay the version that is held out for products, at its first request
 // (8) [core], by the trainer's ranks: TransferPlan::cores
+// (9) nothing is verified yet: verify follows, and reads nothing again. Whoever fails stops the words
 //
 // A request that failed is answered {"id", "ok": false, "code", "message"}; codes are common/error.h's table.
 // Packed values are little endian: Transfer, u64, ops::Checksum (low, high), DeltaEntry.

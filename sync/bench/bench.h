@@ -18,7 +18,7 @@ namespace tandem::sync {
 // copy_gbps, speed_of_light_ms, lights_ms, speed_of_light_ratio (median of each sync's to the copy before it),
 // prepared_ratio (prepare counted too), machine (sync/cost/tune.h), by_cores {share a cache | apart | unknown: …},
 // staging_peak_bytes, staging_cap_bytes, steady_state_allocations, bytes_moved, verified, bucket_bytes,
-// depth, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,
+// depth, relayed, device, transport, chosen_by, predicted_ms, predicted_prepare_ms, calibration (sync/cost), mesh,
 // mode, hardware, …; with a sweep what SweepRounds::result() gives, a push being prepare and pause to resume.
 nlohmann::json run_bench(const std::shared_ptr<comm::Communicator>& world,
                          const std::function<Engines()>& connect, const BenchOptions& options);

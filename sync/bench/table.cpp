@@ -43,11 +43,11 @@ std::string bench_table(const nlohmann::json& r) {
     const auto ms = [](const nlohmann::json& value) { return fmt::format("{:.2f} ms", value.get<double>()); };
     const nlohmann::json& phase = r.at("phase_ms");
     const std::string mesh = mesh_text(r.at("mesh"));
-    std::string text = fmt::format(
-        "{} · {} → {} · mesh {} · {} · {} buckets of {}, depth {}{}\n", r.at("shapes").get<std::string>(),
-        r.at("source_dtype").get<std::string>(), r.at("engine_dtype").get<std::string>(), mesh,
-        r.at("mode").get<std::string>(), r.at("buckets").get<int>(), mib(r.at("bucket_bytes")),
-        r.at("depth").get<int>(), r.value("relayed", false) ? ", relayed" : "");
+    std::string text =
+        fmt::format("{} · {} → {} · mesh {} · {} · {} buckets of {}, depth {}\n",
+                    r.at("shapes").get<std::string>(), r.at("source_dtype").get<std::string>(),
+                    r.at("engine_dtype").get<std::string>(), mesh, r.at("mode").get<std::string>(),
+                    r.at("buckets").get<int>(), mib(r.at("bucket_bytes")), r.at("depth").get<int>());
     text += r.at("hardware").get<std::string>() + "\n\n";
     text += row("pause to resume", ms(r.at("median_ms")),
                 fmt::format("median of {}; p95 {}", r.at("iterations").get<int>(), ms(r.at("p95_ms"))));
@@ -65,7 +65,9 @@ std::string bench_table(const nlohmann::json& r) {
                                 r.at("chosen_by").get<std::string>()));
     }
     if (r.contains("machine")) text += machine_rows(r);
-    text += row("moved", mib(r.at("bytes_moved")), "from the trainer's memory to the engine's");
+    text += row("moved", mib(r.at("bytes_moved")),
+                fmt::format("from the trainer's memory to the engine's{}",
+                            r.value("relayed", false) ? ", handed over on each core" : ""));
     text += row("prepare", ms(phase.at("prepare")), "before the pause");
     text += row("pause", ms(phase.at("pause")), "engine stopped, version opened");
     text += row("gather", ms(phase.at("gather")), "ranks filling buckets (overlaps copy)");

@@ -1,7 +1,7 @@
 // Gather: bucketed all-gathers, Shard(0) → Replicate (or any source layout → any engine layout), through a
 // staging arena in shared memory. Each rank writes its own pieces straight to their place in the slot that
 // every rank and the engines see, cast and checksummed on the way; the engines copy bucket n while the ranks
-// fill bucket n + 1.
+// fill bucket n + 1. Where the ranks share cores with the engine, by a relay (relayed_buckets.h); else:
 //
 //   all ranks   fill 0 · exchange 0 · fill 1 · exchange 1 · fill 2 · exchange 2 · …
 //   rank 0                     load 0            load 1            load 2

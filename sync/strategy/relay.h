@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/comm/communicator.h"
-#include "engine_adapter/relay.h"
+#include "engine_adapter/engine.h"
 #include "sync/strategy/engines.h"
 #include "sync/strategy/staging.h"
 
