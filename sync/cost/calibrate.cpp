@@ -239,7 +239,9 @@ class Calibration {
             if (!status_.failed) relay_->wrote();
         }
         if (relay_->written() < buckets || status_.failed) relay_->stop();
+        if (!status_.failed) relay_->wait_for_ranks(status_, deadline, options_.deadline);
         if (!engines_.empty()) relay_->wait_taken(status_, deadline);
+        if (status_.failed) relay_->stop();
         const double ms = ms_since(start) / point.buckets;
         exchange_.run(status_);
         return ms;

@@ -79,6 +79,7 @@ void RelayedBuckets::transfer(PushStatus& status, PhaseTimes& times, Deadline de
         times.gather += ms_since(filling);
         fail_when_late(context_.engines, status, deadline, ms_since(start), times.gather);
     }
+    if (!status.failed) relay_.wait_for_ranks(status, deadline, limits.load);
     if (status.failed) relay_.stop();
     // A rank that was stopped knows no more than that: here it hears whether somebody has failed.
     exchange_.run(status, pieces_);

@@ -7,6 +7,11 @@
 #include "common/error.h"
 
 namespace tandem::sync {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(100);  // whether those that are waited for live
+
+}  // namespace
 
 bool Relay::taken_by(comm::Communicator& world, const Engines& engines) {
     std::int64_t all = world.rank() == 0 && !engines.empty() ? 1 : 0;
@@ -42,7 +47,6 @@ void Relay::start(PushStatus& status, Deadline deadline, const engine::RelayProb
 bool Relay::wait_for_slot(PushStatus& status, Deadline deadline) {
     if (written_ < slots_) return !words_.stopped(from_);
     const std::uint64_t count = from_ + written_ + 1 - slots_;
-    constexpr auto kLook = std::chrono::milliseconds(100);
     auto look = Deadline::after(kLook);
     engine::RelayLooks looks;
     for (int late = behind(count); late >= 0; late = behind(count)) {
@@ -66,6 +70,37 @@ bool Relay::wait_for_slot(PushStatus& status, Deadline deadline) {
     return !words_.stopped(from_);
 }
 
+void Relay::wait_for_ranks(PushStatus& status, Deadline deadline, std::chrono::milliseconds at_most) {
+    if (engines_.empty()) return;
+    auto look = Deadline::after(kLook), soon = deadline.within(at_most);
+    std::uint64_t seen = progress();
+    engine::RelayLooks looks;
+    while (!all_taken() && !words_.stopped(from_)) {
+        looks.again();
+        if (!looks.slow() || !look.passed()) continue;
+        look = Deadline::after(kLook);
+        world_.check_members("relay");
+        for (std::size_t e = 0; e < engines_.size(); ++e) {
+            const bool early = engines_[e]->buckets().relay_answered() && !all_taken();
+            if (early && !words_.stopped(from_)) return give_up(e, status, deadline);
+        }
+        if (const std::uint64_t now = progress(); now != seen) {
+            seen = now;
+            soon = deadline.within(at_most);
+        }
+        if (!soon.passed()) continue;
+        for (std::size_t e = 0; e < engines_.size(); ++e) {
+            for (std::size_t rank = 0; rank < words_.ranks(); ++rank) {
+                if (words_.taken(e, rank) >= words_.written(rank)) continue;
+                stop();
+                return status.fail("load", engines_[e]->peer(), -1,
+                                   fmt::format("no answer within the deadline to what rank {} wrote", rank));
+            }
+        }
+        return;
+    }
+}
+
 // An engine that answers while it lacks a bucket has failed; one that was killed has not stopped the words.
 void Relay::give_up(std::size_t engine, PushStatus& status, Deadline deadline) {
     stop();
@@ -84,6 +119,24 @@ double Relay::wait_taken(PushStatus& status, Deadline deadline) {
         slowest = std::max(slowest, engine.buckets().wait_relayed(deadline));
     });
     return slowest;
+}
+
+std::uint64_t Relay::progress() const {
+    std::uint64_t sum = 0;
+    for (std::size_t rank = 0; rank < words_.ranks(); ++rank) {
+        sum += words_.written(rank);
+        for (std::size_t e = 0; e < words_.engines(); ++e) sum += words_.taken(e, rank);
+    }
+    return sum;
+}
+
+bool Relay::all_taken() const {
+    for (std::size_t rank = 0; rank < words_.ranks(); ++rank) {
+        for (std::size_t e = 0; e < words_.engines(); ++e) {
+            if (words_.taken(e, rank) < from_ + buckets_) return false;
+        }
+    }
+    return true;
 }
 
 // An engine that has not taken so many of this rank's buckets; -1: all have.

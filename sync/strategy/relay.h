@@ -2,6 +2,8 @@
 // the other. Used by one thread.
 #pragma once
 
+#include <chrono>
+
 #include "common/comm/communicator.h"
 #include "engine_adapter/engine.h"
 #include "sync/strategy/engines.h"
@@ -27,12 +29,18 @@ class Relay {
     // which `status` says or wait_taken will. Throws when the job was aborted or a rank's process has ended, and
     // DeadlineExceeded on ranks without engines.
     bool wait_for_slot(PushStatus& status, Deadline deadline);
-    // Rank 0: until the engines have taken all; the milliseconds of the slowest.
+    // Rank 0, which alone can tell of an engine, before the ranks meet: until the engines have taken all of every rank's, or
+    // somebody has stopped the relay, or a rank makes no progress for so long: whom the others then name where they meet. An
+    // engine that is late or gone is noted in `status`, and stops it. Throws as wait_for_slot does.
+    void wait_for_ranks(PushStatus& status, Deadline deadline, std::chrono::milliseconds at_most);
+    // Rank 0: the engines' answers; the milliseconds of the slowest.
     double wait_taken(PushStatus& status, Deadline deadline);
     void stop() { words_.stop(from_); }  // everybody, the engines too, leaves this relay
 
   private:
     int behind(std::uint64_t count) const;
+    std::uint64_t progress() const;  // of all, in buckets
+    bool all_taken() const;
     void give_up(std::size_t engine, PushStatus& status, Deadline deadline);
 
     comm::Communicator& world_;
