@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 
@@ -57,20 +58,24 @@ class RelayWords {
     std::size_t ranks_, engines_;
 };
 
-// A look after the other at a word of somebody who may want this core.
+// A look after the other at a word of somebody who may want this core: it is given away at each, and after a millisecond, which
+// is one look where much else runs, the looker sleeps in between.
 class RelayLooks {
   public:
     void found() { looks_ = 0; }
     void again() {
         constexpr auto kSleep = std::chrono::microseconds(50);
-        if (++looks_ < kYields) return std::this_thread::yield();
-        std::this_thread::sleep_for(kSleep);
+        if (looks_++ == 0) began_ = Clock::now();
+        if (slow()) return std::this_thread::sleep_for(kSleep);
+        std::this_thread::yield();
     }
-    bool slow() const { return looks_ >= kYields; }
+    bool slow() const { return looks_ > 0 && Clock::now() - began_ > kYields; }
 
   private:
-    static constexpr int kYields = 2000;  // a millisecond where nobody else wants the core
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds kYields{1};
     int looks_ = 0;
+    Clock::time_point began_{};
 };
 
 // What an engine is told of a relay.
