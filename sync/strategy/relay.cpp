@@ -81,7 +81,8 @@ void Relay::wait_for_ranks(PushStatus& status, Deadline deadline, std::chrono::m
         look = Deadline::after(kLook);
         world_.check_members("relay");
         for (std::size_t e = 0; e < engines_.size(); ++e) {
-            const bool early = engines_[e]->buckets().relay_answered() && !all_taken();
+            // In this order: what it has not taken after its answer, it never will.
+            const bool early = engines_[e]->buckets().relay_answered() && !all_taken_by(e);
             if (early && !words_.stopped(from_)) return give_up(e, status, deadline);
         }
         if (const std::uint64_t now = progress(); now != seen) {
@@ -130,11 +131,16 @@ std::uint64_t Relay::progress() const {
     return sum;
 }
 
-bool Relay::all_taken() const {
+bool Relay::all_taken_by(std::size_t engine) const {
     for (std::size_t rank = 0; rank < words_.ranks(); ++rank) {
-        for (std::size_t e = 0; e < words_.engines(); ++e) {
-            if (words_.taken(e, rank) < from_ + buckets_) return false;
-        }
+        if (words_.taken(engine, rank) < from_ + buckets_) return false;
+    }
+    return true;
+}
+
+bool Relay::all_taken() const {
+    for (std::size_t e = 0; e < words_.engines(); ++e) {
+        if (!all_taken_by(e)) return false;
     }
     return true;
 }

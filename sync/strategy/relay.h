@@ -40,6 +40,7 @@ class Relay {
   private:
     int behind(std::uint64_t count) const;
     std::uint64_t progress() const;  // of all, in buckets
+    bool all_taken_by(std::size_t engine) const;
     bool all_taken() const;
     void give_up(std::size_t engine, PushStatus& status, Deadline deadline);
 

@@ -53,19 +53,24 @@ TEST(RelayedSession, GivesTheWeightsAtAnyMeshDepthAndBucket) {
     }
 }
 
+// Two tensors, and what an engine rank of two holds of them.
+const std::vector<TensorInfo>& two_tensors() {
+    static const std::vector<TensorInfo> tensors{{"w", {64, 48}, DType::float32, {}},
+                                                 {"v", {10, 96}, DType::float32, {}}};
+    return tensors;
+}
+std::vector<TensorInfo> half_of_two(int rank) {
+    return {{"w", {32, 48}, DType::float32, {{"w", {32 * rank, 0}, {32, 48}, 0, {48, 1}}}},
+            {"v", {10, 48}, DType::float32, {{"v", {0, 48 * rank}, {10, 48}, 0, {48, 1}}}}};
+}
+
 // Tensor-parallel engine ranks: each has its words.
 TEST(RelayedSession, GivesEveryEngineRankItsPart) {
     const OnTwoCores cores;
-    std::vector<TensorInfo> whole{{"w", {64, 48}, DType::float32, {}}, {"v", {10, 96}, DType::float32, {}}};
-    const auto part = [&](int rank) {
-        return std::vector<TensorInfo>{
-            {"w", {32, 48}, DType::float32, {{"w", {32 * rank, 0}, {32, 48}, 0, {48, 1}}}},
-            {"v", {10, 48}, DType::float32, {{"v", {0, 48 * rank}, {10, 48}, 0, {48, 1}}}}};
-    };
-    TestTarget first(part(0)), second(part(1));
+    TestTarget first(half_of_two(0)), second(half_of_two(1));
     SessionOptions options = options_for(Mode::gather, 4096);
     options.depth = 1;
-    with_engines({{2}, {Shard(0)}}, {&first, &second}, whole, DType::float32, options,
+    with_engines({{2}, {Shard(0)}}, {&first, &second}, two_tensors(), DType::float32, options,
                  [&](comm::Communicator&, Session& session, TestSource& source) {
                      for (int step = 1; step <= 3; ++step) {
                          source.set_step(step);
@@ -75,6 +80,54 @@ TEST(RelayedSession, GivesEveryEngineRankItsPart) {
                  });
     EXPECT_EQ(first.version(), 3);
     EXPECT_EQ(second.version(), 3);
+}
+
+// Begins only when it has been asked twice whether it has answered.
+class BeginsLate final : public RelayingEngine {
+  public:
+    using RelayingEngine::RelayingEngine;
+    void relay(const engine::Relay& relay, Deadline deadline) override {
+        begin_ = [=, this] { RelayingEngine::relay(relay, deadline); };
+        asked_ = 0;
+    }
+    bool relay_answered() override {
+        if (++asked_ == 2) begin_();
+        return asked_ > 2 && RelayingEngine::relay_answered();
+    }
+    int asked() const { return asked_; }
+
+  private:
+    std::function<void()> begin_;
+    int asked_ = 0;
+};
+
+// An engine rank that has all its buckets long before another has not failed.
+TEST(RelayedSession, WaitsForAnEngineRankThatIsFarBehind) {
+    const OnTwoCores cores;
+    TestTarget first(half_of_two(0)), second(half_of_two(1));
+    SessionOptions options = options_for(Mode::gather, std::size_t{1} << 16);
+    BeginsLate* late = nullptr;
+    int engines = 0;
+    with_engines(
+        {{2}, {Shard(0)}}, {&first, &second}, two_tensors(), DType::float32, options,
+        [&](comm::Communicator& world, Session& session, TestSource& source) {
+            for (int step = 1; step <= 2; ++step) {
+                source.set_step(step);
+                EXPECT_EQ(session.push(step).relayed, cores.there_are());
+                if (world.rank() == 0) {
+                    EXPECT_EQ(late->asked() > 1, cores.there_are());
+                }
+                EXPECT_TRUE(session.weights_match().match);
+            }
+        },
+        [&](std::unique_ptr<engine::Engine> engine) -> std::unique_ptr<engine::Engine> {
+            if (engines++ == 0) return engine;
+            auto made = std::make_unique<BeginsLate>(std::move(engine));
+            late = made.get();
+            return made;
+        });
+    EXPECT_EQ(first.version(), 2);
+    EXPECT_EQ(second.version(), 2);
 }
 
 TEST(RelayedSession, IsNotRelayedWhereSomebodySeesTheBuckets) {
