@@ -13,12 +13,12 @@
 
 namespace tandem::engine {
 
-// Written and read by several processes; each word has one writer, but the one that stops. Counts only grow, from one push to
+// Written and read by several processes; each word has one writer, but the two that stop. Counts only grow, from one push to
 // the next. Every process takes what it reads for what a peer may have written by mistake.
 class RelayWords {
   public:
     static std::size_t bytes(std::size_t ranks, std::size_t engines) {
-        return kLine * (1 + ranks * (1 + engines));
+        return kLine * (2 + ranks * (1 + engines));
     }
     // Memory of zeros at first, which outlives this. Throws InvalidArgument: too little.
     RelayWords(Span memory, std::size_t ranks, std::size_t engines)
@@ -30,23 +30,30 @@ class RelayWords {
     std::size_t ranks() const { return ranks_; }
     std::size_t engines() const { return engines_; }
 
-    std::uint64_t written(std::size_t rank) const { return word(1 + rank).load(std::memory_order_acquire); }
+    std::uint64_t written(std::size_t rank) const { return word(2 + rank).load(std::memory_order_acquire); }
     void write(std::size_t rank, std::uint64_t count) const {
-        word(1 + rank).store(count, std::memory_order_release);
+        word(2 + rank).store(count, std::memory_order_release);
     }
     std::uint64_t taken(std::size_t engine, std::size_t rank) const {
-        return word(1 + ranks_ * (1 + engine) + rank).load(std::memory_order_acquire);
+        return word(2 + ranks_ * (1 + engine) + rank).load(std::memory_order_acquire);
     }
     void take(std::size_t engine, std::size_t rank, std::uint64_t count) const {
-        word(1 + ranks_ * (1 + engine) + rank).store(count, std::memory_order_release);
+        word(2 + ranks_ * (1 + engine) + rank).store(count, std::memory_order_release);
     }
-    // Everybody is to leave the relay that began at this count: somebody has failed.
-    void stop(std::uint64_t from) const {
+    static constexpr std::size_t kTrainer = ~std::size_t{0};
+    // Everybody is to leave the relay that began at this count: an engine has failed, or the trainer.
+    void stop(std::uint64_t from, std::size_t by = kTrainer) const {
+        if (stopped(from)) return;
+        word(1).store(by, std::memory_order_relaxed);
         std::uint64_t now = word(0).load();
         while (now <= from && !word(0).compare_exchange_weak(now, from + 1)) {
         }
     }
     bool stopped(std::uint64_t from) const { return word(0).load(std::memory_order_acquire) > from; }
+    // Who did; of several at once, any. Means nothing of a relay that nobody has stopped.
+    std::size_t stopped_by() const {
+        return static_cast<std::size_t>(word(1).load(std::memory_order_relaxed));
+    }
 
   private:
     static constexpr std::size_t kLine = 64;

@@ -66,7 +66,7 @@ void take_relayed(const RelayOrder& order, std::span<const std::int64_t> cores, 
         try {
             work();
         } catch (...) {
-            order.words.stop(order.from);
+            order.words.stop(order.from, order.engine);
             const std::lock_guard lock(mutex);
             if (!failure) failure = std::current_exception();
         }
@@ -86,7 +86,7 @@ void take_relayed(const RelayOrder& order, std::span<const std::int64_t> cores, 
     });
     if (failure) std::rethrow_exception(failure);
     if (order.words.stopped(order.from))
-        throw ProtocolError("the trainer gave up the buckets that it was handing over");
+        throw ProtocolError("the trainer, or another engine, gave up the buckets that were handed over");
 }
 
 }  // namespace tandem::engine

@@ -304,7 +304,7 @@ Reply Requests::relay(Message& message) {
                                field("slots", 1)};
         return milliseconds(update_.probe_relay(order, probe));
     } catch (...) {
-        words.stop(order.from);
+        words.stop(order.from, order.engine);
         throw;
     }
 }

@@ -14,12 +14,13 @@ namespace tandem::sync {
 
 using Engines = std::vector<std::unique_ptr<engine::Engine>>;
 
-// Calls work(engine, index) for one engine after the other until one fails; a failure goes into `status` with
-// phase, engine and bucket.
+// Calls work(engine, index) for one engine after the other, from `first` on and around, until one fails; a failure goes into
+// `status` with phase, engine and bucket.
 template <typename Work>
-void each_engine(const Engines& engines, PushStatus& status, const char* phase, int bucket,
-                 const Work& work) {
-    for (std::size_t e = 0; e < engines.size() && !status.failed; ++e) {
+void each_engine(const Engines& engines, PushStatus& status, const char* phase, int bucket, const Work& work,
+                 std::size_t first = 0) {
+    for (std::size_t i = 0; i < engines.size() && !status.failed; ++i) {
+        const std::size_t e = (first + i) % engines.size();
         try {
             work(*engines[e], e);
         } catch (const std::exception& error) {

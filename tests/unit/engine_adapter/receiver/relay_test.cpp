@@ -52,10 +52,13 @@ TEST(RelayWords, AreEachOfOneWriter) {
     }
     EXPECT_FALSE(words->stopped(0));
     words->stop(7);
-    words->stop(3);  // somebody late, of a relay before
+    words->stop(3, 1);  // somebody late, of a relay before
+    EXPECT_EQ(words->stopped_by(), RelayWords::kTrainer);
     EXPECT_TRUE(words->stopped(7));
     EXPECT_TRUE(words->stopped(3));
     EXPECT_FALSE(words->stopped(8)) << "of the relay after it";
+    words->stop(8, 1);
+    EXPECT_EQ(words->stopped_by(), 1);
     std::byte small[64];
     EXPECT_THROW(RelayWords({small, sizeof(small)}, 1, 1), InvalidArgument);
 }

@@ -130,6 +130,42 @@ TEST(RelayedSession, WaitsForAnEngineRankThatIsFarBehind) {
     EXPECT_EQ(second.version(), 2);
 }
 
+// Is told of a rank too few, which it refuses.
+class Refuses final : public RelayingEngine {
+  public:
+    using RelayingEngine::RelayingEngine;
+    void relay(const engine::Relay& relay, Deadline deadline) override {
+        engine::Relay wrong = relay;
+        --wrong.ranks;
+        RelayingEngine::relay(wrong, deadline);
+    }
+};
+
+// The engine rank that fails is named, with its own words; the one before it only hears that the relay was stopped.
+TEST(RelayedSession, NamesTheEngineRankThatFailed) {
+    const OnTwoCores cores;
+    TestTarget first(half_of_two(0)), second(half_of_two(1));
+    SessionOptions options = options_for(Mode::gather, 4096);
+    options.depth = 1;
+    std::string refusing;
+    int engines = 0;
+    with_engines(
+        {{2}, {Shard(0)}}, {&first, &second}, two_tensors(), DType::float32, options,
+        [&](comm::Communicator&, Session& session, TestSource& source) {
+            source.set_step(1);
+            if (!cores.there_are()) return static_cast<void>(session.push(1));
+            using testing::HasSubstr;
+            EXPECT_THAT([&] { session.push(1); },
+                        testing::ThrowsMessage<SyncError>(
+                            testing::AllOf(HasSubstr("does not say on which cores"), HasSubstr(refusing))));
+        },
+        [&](std::unique_ptr<engine::Engine> engine) -> std::unique_ptr<engine::Engine> {
+            if (engines++ == 0) return engine;
+            refusing = engine->peer();
+            return std::make_unique<Refuses>(std::move(engine));
+        });
+}
+
 TEST(RelayedSession, IsNotRelayedWhereSomebodySeesTheBuckets) {
     const OnTwoCores cores;
     TestTarget target(test_tensors(DType::float32));
