@@ -116,14 +116,15 @@ void Relay::give_up(std::size_t engine, PushStatus& status, Deadline deadline) {
 
 double Relay::wait_taken(PushStatus& status, Deadline deadline) {
     // Whoever stopped the relay knows why; the others know only that it was stopped.
-    const bool by_engine = words_.stopped(from_) && words_.stopped_by() < engines_.size();
+    std::size_t first = words_.stopped(from_) ? words_.stopped_by() : 0;
+    if (first >= engines_.size()) first = 0;  // the trainer did
     double slowest = 0;
     each_engine(
         engines_, status, "load", -1,
         [&](engine::Engine& engine, std::size_t) {
             slowest = std::max(slowest, engine.buckets().wait_relayed(deadline));
         },
-        by_engine ? words_.stopped_by() : 0);
+        first);
     return slowest;
 }
 

@@ -1,4 +1,5 @@
 // Gather by a relay: the same weights as by messages, and failures in the middle of it.
+#include <functional>
 #include <thread>
 
 #include "common/error.h"
