@@ -5,6 +5,16 @@
 #include "engine_adapter/receiver/coverage.h"
 
 namespace tandem::engine {
+namespace {
+
+// found.size() where there is none.
+std::size_t first_difference(std::span<const ops::Checksum> found, std::span<const ops::Checksum> checksums) {
+    std::size_t i = 0;
+    while (i < found.size() && found[i] == checksums[i]) ++i;
+    return i;
+}
+
+}  // namespace
 
 Attachment::Attachment(std::vector<MappedRegion> regions, TransferPlan plan,
                        const std::vector<WeightSlot>& weights)
@@ -80,8 +90,7 @@ void Attachment::load(std::size_t bucket, std::span<const ops::Checksum> checksu
     if (!plan_.cores.empty() && receiver == nullptr)
         core = [&](std::size_t i) { return static_cast<int>(plan_.cores[transfers[i].source_rank]); };
     const auto& found = writer.write_all(device(), transfers.size(), item, receiver, written_, core);
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
+    if (const std::size_t i = first_difference(found, checksums); i < transfers.size()) {
         throw ProtocolError(
             fmt::format("bucket {}: {} is corrupted: its checksum is {}, the rank announced {}", bucket,
                         describe(transfers[i]), ops::to_hex(found[i]), ops::to_hex(checksums[i])));
@@ -108,8 +117,7 @@ void Attachment::relay(const RelayOrder& order, WeightWriter& writer,
 
 void Attachment::compare(std::span<const ops::Checksum> found,
                          std::span<const ops::Checksum> checksums) const {
-    for (std::size_t i = 0; i < found.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
+    if (const std::size_t i = first_difference(found, checksums); i < found.size()) {
         throw ProtocolError(fmt::format("{} is corrupted: its checksum is {}, the rank announced {}",
                                         describe(plan_.transfers[i]), ops::to_hex(found[i]),
                                         ops::to_hex(checksums[i])));
@@ -120,8 +128,7 @@ void Attachment::verify(std::span<const ops::Checksum> checksums, WeightWriter& 
     const std::vector<Transfer>& transfers = plan_.transfers;
     const auto& found =
         writer.checksums(transfers.size(), [&](std::size_t i) { return reading_of(transfers[i]); });
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
-        if (found[i] == checksums[i]) continue;
+    if (const std::size_t i = first_difference(found, checksums); i < transfers.size()) {
         throw ProtocolError(fmt::format("{} differs: the engine holds {}, the trainer {}",
                                         describe(transfers[i]), ops::to_hex(found[i]),
                                         ops::to_hex(checksums[i])));

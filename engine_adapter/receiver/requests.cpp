@@ -8,14 +8,13 @@
 #include "common/device/shared_arena.h"
 #include "common/error.h"
 #include "engine_adapter/channel/messages.h"
-#include "engine_adapter/transport/cuda_ipc/messages.h"
+#include "engine_adapter/receiver/nccl_bucket.h"
 
 namespace tandem::engine {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMaxRegionBytes = std::int64_t{1} << 46;
 constexpr std::int64_t kMaxBuckets = std::int64_t{1} << 30;
 
 template <typename T>
@@ -23,6 +22,10 @@ std::vector<T> list_of(const Message& message, const char* count) {
     const std::int64_t items = messages::integer_field(message.header, count, 0);
     return messages::from_bytes<T>({message.payload.data(), message.payload.size()},
                                    static_cast<std::size_t>(items));
+}
+
+std::uint64_t count_of(const Message& message, const char* name, std::int64_t minimum) {
+    return static_cast<std::uint64_t>(messages::integer_field(message.header, name, minimum));
 }
 
 Reply milliseconds(double ms) {
@@ -44,34 +47,6 @@ Announced announced_by(const json& header) {
         static_cast<int>(std::min<std::int64_t>(messages::integer_field(header, "index", 0), kMaxBuckets)),
         messages::form_from_name(messages::string_field(header, "form")), messages::deadline_field(header)};
 }
-
-class NcclBucketReceiver final : public BucketReceiver {
-  public:
-    NcclBucketReceiver(NcclMember& member, const Announced& announced, const std::function<void()>& check,
-                       bool& waits)
-        : member_(member), announced_(announced), check_(check), waits_(waits) {}
-    ~NcclBucketReceiver() override { waits_ = false; }
-    NcclBucketReceiver(const NcclBucketReceiver&) = delete;
-    NcclBucketReceiver& operator=(const NcclBucketReceiver&) = delete;
-    void receive(int) override {
-        waits_ = true;
-        member_.receive(announced_, check_);
-        waits_ = false;
-        check_();  // starts the next receive before this bucket is copied
-    }
-    Arrived at(std::size_t, const Transfer& t) const override {
-        return {member_.at(t.region, t.from), t.from_stride};
-    }
-    Event arrived() const override { return member_.arrived(); }
-    void release_after(const Event& done) override { member_.release_after(done); }
-    void check() override { check_(); }
-
-  private:
-    NcclMember& member_;
-    const Announced announced_;
-    const std::function<void()>& check_;
-    bool& waits_;
-};
 
 }  // namespace
 
@@ -114,53 +89,32 @@ Reply Requests::hello(Message& message) {
 // --- attach, and the data connections of TCP
 
 Reply Requests::attach(Message& message) {
-    const std::vector<std::int64_t> sizes = messages::integers_field(message.header, "regions", 1);
-    for (const std::int64_t bytes : sizes) {
-        if (bytes > kMaxRegionBytes)
-            throw MalformedMessage(fmt::format("attach of a region of {} bytes", bytes));
-    }
-    const bool on_gpu = message.header.contains("gpu");
-    const bool over_nccl = message.header.contains("nccl");
-    const bool over_tcp = message.header.contains("tcp");
-    if (!on_gpu && !over_nccl && !over_tcp && sizes.size() != message.fds.size()) {
-        throw MalformedMessage(
-            fmt::format("attach of {} regions with {} file descriptors", sizes.size(), message.fds.size()));
-    }
-    const auto transfers = static_cast<std::size_t>(messages::integer_field(message.header, "transfers", 0));
-    const auto buckets = static_cast<std::size_t>(messages::integer_field(message.header, "buckets", 0));
+    const OfferedRegions offered = offered_by(message);
     TransferPlan plan =
-        messages::unpack_plan({message.payload.data(), message.payload.size()}, transfers, buckets);
-    plan.ranks = static_cast<std::uint64_t>(messages::integer_field(message.header, "ranks", 1));
+        messages::unpack_plan({message.payload.data(), message.payload.size()},
+                              count_of(message, "transfers", 0), count_of(message, "buckets", 0));
+    plan.ranks = count_of(message, "ranks", 1);
     if (message.header.contains("cores")) plan.cores = messages::integers_field(message.header, "cores", 0);
-    if (over_nccl) {
+    if (offered.way == Way::nccl) {
         member_.gpu_id();  // there is a GPU
-        attach_unmapped(sizes, update_.device(), std::move(plan));
+        update_.attach(leave_unmapped(offered, update_.device()), std::move(plan));
         way_ = Way::nccl;
         member_.prepare(update_.plan());
         return {};
     }
     end_data();
-    if (over_tcp) {
+    if (offered.way == Way::tcp) {
         require_data_plane();
-        attach_unmapped(sizes, {}, std::move(plan));
+        update_.attach(leave_unmapped(offered, {}), std::move(plan));
         way_ = Way::tcp;
-        largest_ = largest_bucket(update_.plan(), sizes);
+        largest_ = largest_bucket(update_.plan(), offered.sizes);
         member_.forget();
         return {};
     }
-    update_.attach(on_gpu ? map_on_gpu(message.header, sizes) : map_on_cpu(message.fds, sizes),
-                   std::move(plan));
+    update_.attach(map_offered(offered, message, update_), std::move(plan));
     way_ = Way::mapped;
     member_.forget();
     return {json::object({{"relays", update_.relays()}})};
-}
-
-// The bytes of the regions are received.
-void Requests::attach_unmapped(const std::vector<std::int64_t>& sizes, Device device, TransferPlan plan) {
-    std::vector<MappedRegion> regions;
-    for (const std::int64_t bytes : sizes)
-        regions.push_back({{nullptr, static_cast<std::size_t>(bytes)}, device, nullptr});
-    update_.attach(std::move(regions), std::move(plan));
 }
 
 void Requests::require_data_plane() const {
@@ -273,12 +227,14 @@ Reply Requests::load(Message& message) {
     }
 }
 
+Reply Requests::probe(Message& message) {
+    return milliseconds(update_.probe(count_of(message, "offset", 0), count_of(message, "bytes", 1),
+                                      count_of(message, "piece_bytes", 1)));
+}
+
 Reply Requests::relay(Message& message) {
     constexpr std::int64_t kMost = 1 << 16;  // ranks, engines
-    const auto field = [&](const char* name, std::int64_t minimum) {
-        return static_cast<std::uint64_t>(messages::integer_field(message.header, name, minimum));
-    };
-    const std::uint64_t ranks = field("ranks", 1), engines = field("engines", 1);
+    const std::uint64_t ranks = count_of(message, "ranks", 1), engines = count_of(message, "engines", 1);
     if (ranks > kMost || engines > kMost || message.fds.size() != 1)
         throw MalformedMessage(fmt::format("a relay of {} ranks to {} engines with {} file descriptors",
                                            ranks, engines, message.fds.size()));
@@ -287,7 +243,7 @@ Reply Requests::relay(Message& message) {
         SharedArena::open(message.fds.front().release(), RelayWords::bytes(ranks, engines));
     const RelayWords words(arena.span(), ranks, engines);
     const Deadline deadline = messages::deadline_field(message.header);
-    const RelayOrder order{words, field("engine", 0), field("from", 0), [&] {
+    const RelayOrder order{words, count_of(message, "engine", 0), count_of(message, "from", 0), [&] {
                                check_();
                                if (deadline.passed())
                                    throw DeadlineExceeded("the trainer", "relay",
@@ -300,8 +256,8 @@ Reply Requests::relay(Message& message) {
     } const waits(waits_for_bytes_);
     try {
         if (!message.header.contains("buckets")) return milliseconds(update_.relay(order));
-        const RelayProbe probe{field("buckets", 1), field("bucket_bytes", 1), field("piece_bytes", 1),
-                               field("slots", 1)};
+        const RelayProbe probe{count_of(message, "buckets", 1), count_of(message, "bucket_bytes", 1),
+                               count_of(message, "piece_bytes", 1), count_of(message, "slots", 1)};
         return milliseconds(update_.probe_relay(order, probe));
     } catch (...) {
         words.stop(order.from, order.engine);
@@ -379,39 +335,6 @@ void Requests::lose_trainer(const std::string& reason) {
     end_data();
     tcp_member_.free_memory();
     way_ = Way::mapped;
-}
-
-// --- the memory that a trainer offers
-
-std::vector<MappedRegion> Requests::map_on_cpu(std::vector<FileDescriptor>& fds,
-                                               const std::vector<std::int64_t>& sizes) const {
-    std::vector<MappedRegion> regions;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        auto arena = std::make_shared<SharedArena>(
-            SharedArena::open_read_only(fds[i].release(), static_cast<std::size_t>(sizes[i])));
-        regions.push_back({arena->span(), {}, arena});
-    }
-    return regions;
-}
-
-std::vector<MappedRegion> Requests::map_on_gpu(const json& header, const std::vector<std::int64_t>& sizes) {
-    const json& handles = header.at("gpu");
-    if (!handles.is_array() || handles.size() != sizes.size())
-        throw MalformedMessage(fmt::format("attach of {} regions with other handles", sizes.size()));
-    std::vector<MappedRegion> regions;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-        regions.push_back(update_.map(messages::region_handle_from_json(handles[i]),
-                                      static_cast<std::size_t>(sizes[i]),
-                                      messages::region_events_from_json(handles[i])));
-    }
-    return regions;
-}
-
-Reply Requests::probe(Message& message) {
-    const auto field = [&](const char* name, std::int64_t minimum) {
-        return static_cast<std::uint64_t>(messages::integer_field(message.header, name, minimum));
-    };
-    return milliseconds(update_.probe(field("offset", 0), field("bytes", 1), field("piece_bytes", 1)));
 }
 
 }  // namespace tandem::engine

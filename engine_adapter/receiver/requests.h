@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine_adapter/channel/channel.h"
+#include "engine_adapter/receiver/offered_regions.h"
 #include "engine_adapter/receiver/tcp_bucket.h"
 #include "engine_adapter/receiver/version_update.h"
 #include "engine_adapter/transport/nccl/member.h"
@@ -76,12 +77,6 @@ class Requests {
     Reply abort(Message& message);
     Reply checksums(Message& message);
 
-    std::vector<MappedRegion> map_on_cpu(std::vector<FileDescriptor>& fds,
-                                         const std::vector<std::int64_t>& sizes) const;
-    std::vector<MappedRegion> map_on_gpu(const nlohmann::json& header,
-                                         const std::vector<std::int64_t>& sizes);
-
-    void attach_unmapped(const std::vector<std::int64_t>& sizes, Device device, TransferPlan plan);
     void end_data();
     void require_data_plane() const;  // throws ProtocolError
     TcpAnnounced tcp_announced(const nlohmann::json& header) const;
@@ -93,7 +88,6 @@ class Requests {
     NcclMember member_;
     TcpListener* const data_plane_;
     TcpMember tcp_member_;
-    enum class Way : std::uint8_t { mapped, nccl, tcp };
     std::uint64_t largest_ = 0;  // bytes of a load over TCP
     Way way_ = Way::mapped;      // how the bytes of what is attached come
     bool waits_for_bytes_ = false;

@@ -107,8 +107,8 @@ class VersionUpdate {
     std::vector<Span> in_place_;  // where the engine reads its weights; empty: in its own memory
     Held held_;                   // of the last commit
     std::string last_abort_;      // why there is no open version, for messages
-    std::vector<ops::Checksum>
-        relayed_;  // [transfer] what relay found, while nothing else was written; or none
+    // [transfer] What relay found, while nothing else was written; or none.
+    std::vector<ops::Checksum> relayed_;
     CopyProbe probe_;
 };
 

@@ -83,6 +83,17 @@ TEST(RelayedSession, GivesEveryEngineRankItsPart) {
     EXPECT_EQ(second.version(), 3);
 }
 
+// Makes the second of two engine ranks an E, to which `made` points from then on.
+template <typename E>
+auto second_as(E*& made) {
+    return [&made, engines = 0](std::unique_ptr<engine::Engine> engine) mutable {
+        if (engines++ == 0) return engine;
+        auto second = std::make_unique<E>(std::move(engine));
+        made = second.get();
+        return std::unique_ptr<engine::Engine>(std::move(second));
+    };
+}
+
 // Begins only when it has been asked twice whether it has answered.
 class BeginsLate final : public RelayingEngine {
   public:
@@ -108,7 +119,6 @@ TEST(RelayedSession, WaitsForAnEngineRankThatIsFarBehind) {
     TestTarget first(half_of_two(0)), second(half_of_two(1));
     SessionOptions options = options_for(Mode::gather, std::size_t{1} << 16);
     BeginsLate* late = nullptr;
-    int engines = 0;
     with_engines(
         {{2}, {Shard(0)}}, {&first, &second}, two_tensors(), DType::float32, options,
         [&](comm::Communicator& world, Session& session, TestSource& source) {
@@ -121,12 +131,7 @@ TEST(RelayedSession, WaitsForAnEngineRankThatIsFarBehind) {
                 EXPECT_TRUE(session.weights_match().match);
             }
         },
-        [&](std::unique_ptr<engine::Engine> engine) -> std::unique_ptr<engine::Engine> {
-            if (engines++ == 0) return engine;
-            auto made = std::make_unique<BeginsLate>(std::move(engine));
-            late = made.get();
-            return made;
-        });
+        second_as(late));
     EXPECT_EQ(first.version(), 2);
     EXPECT_EQ(second.version(), 2);
 }
@@ -148,8 +153,7 @@ TEST(RelayedSession, NamesTheEngineRankThatFailed) {
     TestTarget first(half_of_two(0)), second(half_of_two(1));
     SessionOptions options = options_for(Mode::gather, 4096);
     options.depth = 1;
-    std::string refusing;
-    int engines = 0;
+    Refuses* refusing = nullptr;
     with_engines(
         {{2}, {Shard(0)}}, {&first, &second}, two_tensors(), DType::float32, options,
         [&](comm::Communicator&, Session& session, TestSource& source) {
@@ -157,14 +161,10 @@ TEST(RelayedSession, NamesTheEngineRankThatFailed) {
             if (!cores.there_are()) return static_cast<void>(session.push(1));
             using testing::HasSubstr;
             EXPECT_THAT([&] { session.push(1); },
-                        testing::ThrowsMessage<SyncError>(
-                            testing::AllOf(HasSubstr("does not say on which cores"), HasSubstr(refusing))));
+                        testing::ThrowsMessage<SyncError>(testing::AllOf(
+                            HasSubstr("does not say on which cores"), HasSubstr(refusing->peer()))));
         },
-        [&](std::unique_ptr<engine::Engine> engine) -> std::unique_ptr<engine::Engine> {
-            if (engines++ == 0) return engine;
-            refusing = engine->peer();
-            return std::make_unique<Refuses>(std::move(engine));
-        });
+        second_as(refusing));
 }
 
 TEST(RelayedSession, IsNotRelayedWhereSomebodySeesTheBuckets) {
