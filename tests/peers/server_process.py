@@ -16,15 +16,18 @@ class ServerProcess:
     """Answers GET /health when the constructor returns; ends the program where it does not start. In a session of its own, so
     that SIGTERM ends the program as Ctrl-C does: what its `finally` stops would outlive it."""
 
-    def __init__(self, command, url, log):
+    def __init__(self, command, url, log, environment=None):
+        """environment: beside this program's own."""
         self.url = url
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                                        env=os.environ | (environment or {}))
         end = time.monotonic() + 900
         try:
             while not self.answers():
                 if self.process.poll() is not None or time.monotonic() > end:
-                    sys.exit(f"the server did not start: {log.name}")
+                    tail = pathlib.Path(log.name).read_text(errors="replace")[-2000:]
+                    sys.exit(f"the server did not start: {log.name}, which ends so:\n{tail}")
                 time.sleep(1)
         except BaseException:
             self.stop()

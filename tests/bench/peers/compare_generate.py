@@ -13,26 +13,25 @@ Rounds alternate between the sides, which all stay up; medians are printed.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
 import random
-import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "peers"))
+from server_process import ServerProcess  # noqa: E402
+
 DEADLINE_S = 120
-START_S = 300
 QUIET_S = 2  # a side's threads spin for a while behind its last request
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 ENGINE_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -72,49 +71,26 @@ class Tandem:
         self.folder.cleanup()
 
 
-class Vllm:
+class Vllm(ServerProcess):
     """vLLM's server, with its defaults but for the room of its cache."""
 
     def __init__(self, options, dtype):
         self.name, self.dtype, self.options = "vllm", dtype, options
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
         command = [options.vllm, "serve", options.model, "--served-model-name", "model", "--host", "127.0.0.1", "--port", str(port)]
         command += ["--dtype", ENGINE_DTYPES[dtype], "--max-model-len", "1024", "--skip-tokenizer-init", "--no-enable-prefix-caching"]
-        environment = dict(os.environ, VLLM_CPU_KVCACHE_SPACE="2", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
+        environment = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
         self.log = tempfile.NamedTemporaryFile(prefix="vllm", suffix=".log")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-        end = time.monotonic() + START_S
-        try:
-            while not self.answers():
-                if time.monotonic() > end or self.process.poll() is not None:
-                    tail = pathlib.Path(self.log.name).read_text()[-2000:]
-                    raise SystemExit(f"{options.vllm} did not start:\n{tail}")
-                time.sleep(0.5)
-        except BaseException:  # a signal, too
-            self.close()
-            raise
-
-    def answers(self):
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            with urllib.request.urlopen(self.url + "/health", timeout=5):
-                return True
-        return False
+        super().__init__(command, f"http://127.0.0.1:{port}", self.log, environment)
 
     def generate(self, prompts, new_tokens):
         body = {"model": "model", "prompt": prompts, "max_tokens": new_tokens, "temperature": self.options.temperature}
         body |= {"ignore_eos": True, "return_token_ids": True, "detokenize": False} | ({"logprobs": 0} if self.options.logprobs else {})
-        return [one["token_ids"] for one in post(self.url + "/v1/completions", body)["choices"]]
+        return [one["token_ids"] for one in self.post("/v1/completions", body)["choices"]]
 
     def close(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+        self.stop()
         self.log.close()
 
 
@@ -179,9 +155,18 @@ def sides_of(options, dtype):
     return sides
 
 
+def measure(sides, dtype, batch, draw_prompts, options, rates):
+    """Adds what each side decodes in each round, in tokens a second, to rates[side, dtype]."""
+    for side in sides:
+        side.generate(draw_prompts(batch), 4)  # warm
+    for number in range(options.rounds):
+        for side in sides:
+            rate = tokens_per_second(side, lambda: draw_prompts(batch), options.new_tokens)
+            rates.setdefault((side.name, dtype), []).append(rate)
+            print(f"batch {batch}, round {number + 1}: {side.name} {dtype} {rate:.1f} tokens/s", file=sys.stderr, flush=True)
+
+
 def main():
-    # As Ctrl-C does: a server in a session of its own would outlive this process.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="Hugging Face directory; without it, random weights of SmolLM2-135M's shapes")
@@ -205,26 +190,26 @@ def main():
     options.model = options.model or random_model(made.name)
     vocab = json.loads((pathlib.Path(options.model) / "config.json").read_text())["vocab_size"]
     draw = random.Random(0)
-    rows = []
-    for batch in map(int, options.batch.split(",")):
 
-        def draw_prompts(batch=batch):
-            return [[draw.randrange(vocab) for _ in range(options.prompt)] for _ in range(batch)]
+    def draw_prompts(batch):
+        return [[draw.randrange(vocab) for _ in range(options.prompt)] for _ in range(batch)]
 
-        rates = {}
-        for dtype in options.dtypes.split(","):
-            sides = sides_of(options, dtype)
-            for side in sides:
-                side.generate(draw_prompts(), 4)  # warm
-            for _ in range(options.rounds):
-                for side in sides:
-                    rates.setdefault((side.name, dtype), []).append(tokens_per_second(side, draw_prompts, options.new_tokens))
+    batches = [int(batch) for batch in options.batch.split(",")]
+    rates = {batch: {} for batch in batches}
+    for dtype in options.dtypes.split(","):
+        sides = sides_of(options, dtype)
+        try:
+            for batch in batches:
+                measure(sides, dtype, batch, draw_prompts, options, rates[batch])
+        finally:
             for side in sides:
                 side.close()
+    rows = []
+    for batch in batches:
         if options.llama_batched_bench:
-            rates[("llama.cpp", "bf16")] = [llama(options, batch) for _ in range(options.rounds)]
-        best = max(statistics.median(values) for (name, _), values in rates.items() if name == options.peers.split(",")[0])
-        for (name, dtype), values in rates.items():
+            rates[batch]["llama.cpp", "bf16"] = [llama(options, batch) for _ in range(options.rounds)]
+        best = max(statistics.median(values) for (name, _), values in rates[batch].items() if name == options.peers.split(",")[0])
+        for (name, dtype), values in rates[batch].items():
             rate = statistics.median(values)
             rows.append({"batch": batch, "engine": name, "dtype": dtype, "tokens_per_s": rate, "times_peer": rate / best})
     if options.json:

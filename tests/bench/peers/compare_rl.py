@@ -10,17 +10,16 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+sys.path.insert(0, str(ROOT / "tests/peers"))
+from server_process import ServerProcess  # noqa: E402
+
 SIDES = ("tandem-train", "TRL", "TRL, vLLM, Tandem")
 UNUSED = 3  # SmolLM2's <repo_name>
 
@@ -90,28 +89,20 @@ class Sides:
 
     def trl_vllm(self):
         url = f"http://127.0.0.1:{self.options.port}"
-        server = subprocess.Popen(
-            [f"{self.options.venv}/bin/vllm", "serve", str(self.model), "--served-model-name", "model", "--host", "127.0.0.1",
-             "--port", str(self.options.port), "--dtype", "bfloat16", "--max-model-len", "512", "--gpu-memory-utilization", "0.1",
-             "--enforce-eager", "--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"],
-            stdout=open(self.folder / "vllm.log", "w"), stderr=subprocess.STDOUT, start_new_session=True,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_TARGET_DEVICE": "cpu",
-                              "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_SERVER_DEV_MODE": "1",
-                              "VLLM_CPU_OMP_THREADS_BIND": "nobind"})
-        try:
-            end = time.monotonic() + 600
-            while True:
-                try:
-                    urllib.request.urlopen(url + "/health", timeout=5)
-                    break
-                except (urllib.error.URLError, OSError):
-                    if server.poll() is not None or time.monotonic() > end:
-                        sys.exit(f"vLLM did not start: {self.folder}/vllm.log")
-                    time.sleep(1)
-            return self.trl("--url", url)
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            server.wait(60)
+        environment = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_TARGET_DEVICE": "cpu",
+                       "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_SERVER_DEV_MODE": "1",
+                       "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        with open(self.folder / "vllm.log", "w") as log:
+            server = ServerProcess(
+                [f"{self.options.venv}/bin/vllm", "serve", str(self.model), "--served-model-name", "model", "--host",
+                 "127.0.0.1", "--port", str(self.options.port), "--dtype", "bfloat16", "--max-model-len", "512",
+                 "--gpu-memory-utilization", "0.1", "--enforce-eager", "--logprobs-mode", "processed_logprobs",
+                 "--max-logprobs", "-1"],
+                url, log, environment)
+            try:
+                return self.trl("--url", url)
+            finally:
+                server.stop()
 
     def run(self, name, command, environment):
         log = self.folder / f"{name}.log"
@@ -123,7 +114,6 @@ class Sides:
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as Ctrl-C: servers have sessions of their own
     options = parsed()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="compare_rl."))
     sides = Sides(options, folder)
