@@ -1,10 +1,12 @@
-// oneDNN's products with ours for up to 64 rows, wherever trials show that both have the same bits.
+// oneDNN's products with ours for up to 64 rows, wherever trials show that both have the same bits. Where oneDNN packs nothing,
+// as on machines without AVX-512, ours are the products of packed sides.
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
 
+#include "common/align.h"
 #include "common/ops/cpu/lines.h"
 #include "common/ops/cpu/pack_tiles.h"
 #include "common/ops/cpu/pair_products.h"
@@ -14,6 +16,7 @@ namespace tandem::ops::detail {
 namespace {
 
 constexpr std::int64_t kTrialRows = 16;
+constexpr int kOneChain = 1 << 30;  // of any k
 
 // How to multiply by a side in pairs as oneDNN does by it packed.
 struct PairPlan {
@@ -27,30 +30,30 @@ const PairProducts& products_of(DType dtype) {
 
 class PairKernel : public ProductKernel {
   public:
-    PairKernel(std::int64_t rows, const RightSide& side, const PairPlan& plan)
-        : rows_(rows), side_(side), plan_(plan) {}
+    PairKernel(const PairProducts& products, std::int64_t rows, const RightSide& side, const PairPlan& plan)
+        : products_(products), rows_(rows), side_(side), plan_(plan) {}
     void run(const std::byte* a, const std::byte* b, std::byte* c) override {
         run_to(rows_, a, b, {c, side_.n, DType::float32, nullptr});
     }
     bool run_to(std::int64_t rows, const std::byte* a, const std::byte* b, const Destination& to) override {
         const bool wide = to.dtype == DType::float32;
-        products_of(side_.dtype)
-            .multiply({.rows = rows,
-                       .n = side_.n,
-                       .k = side_.k,
-                       .columns = plan_.columns,
-                       .chain = plan_.chain,
-                       .a = a,
-                       .b = reinterpret_cast<const std::uint32_t*>(b),
-                       .bias = to.bias,
-                       .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
-                       .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
-                       .c_row = to.stride,
-                       .next = reinterpret_cast<const char*>(to.next)});
+        products_.multiply({.rows = rows,
+                            .n = side_.n,
+                            .k = side_.k,
+                            .columns = plan_.columns,
+                            .chain = plan_.chain,
+                            .a = a,
+                            .b = b,
+                            .bias = to.bias,
+                            .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
+                            .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
+                            .c_row = to.stride,
+                            .next = reinterpret_cast<const char*>(to.next)});
         return true;
     }
 
   private:
+    const PairProducts& products_;
     const std::int64_t rows_;
     const RightSide side_;
     const PairPlan plan_;
@@ -102,10 +105,10 @@ PairPlan find_plan(const RightSide& side) {
     Lines pairs(pair_tiles_bytes(side.n, side.k, columns));
     pack_tiles({side.n, side.k, DType::bfloat16, WeightLayout::columns}, side.k, columns, b.data(),
                pairs.data());
-    for (const std::int64_t chain : {512, 1024, 2048, 1 << 30}) {
+    for (const std::int64_t chain : {512, 1024, 2048, kOneChain}) {
         const PairPlan plan{columns, chain};
         Lines got = outputs(side.n);
-        PairKernel(kTrialRows, side, plan).run(a.data(), pairs.data(), got.data());
+        PairKernel(products_of(side.dtype), kTrialRows, side, plan).run(a.data(), pairs.data(), got.data());
         if (std::memcmp(got.data(), wanted.data(), got.bytes()) == 0) return plan;
     }
     return {};
@@ -119,24 +122,50 @@ PairPlan plan_of(const RightSide& side) {
     return found != plans.end() ? found->second : plans.emplace(side, find_plan(side)).first->second;
 }
 
-std::unique_ptr<ProductKernel> make_on_machine(const Product& p) {
+// Whether oneDNN packs no float32 here, and our kernels for AVX2 run.
+bool packs_alone() {
+    static const bool alone =
+        kFloatProducts.runs_here() && onednn().packed_bytes(64, 64, DType::float32) == 0;
+    return alone;
+}
+
+std::unique_ptr<ProductKernel> make_alone(const Product& p) {
+    const bool pairs = p.b.layout == WeightLayout::pairs;
+    if (!pairs && p.b.layout != WeightLayout::packed) return onednn().make(p);
+    const bool ours = p.m <= kMostPairRows && p.b.dtype == DType::float32 && !p.transpose_a &&
+                      !p.accumulate && p.output == DType::float32;
+    if (!ours) return nullptr;
+    return std::make_unique<PairKernel>(pairs ? kWidenedProductsAvx2 : kFloatProducts, p.m, p.b,
+                                        PairPlan{kAvx2Columns, kOneChain});
+}
+
+std::unique_ptr<ProductKernel> make_here(const Product& p) {
+    if (packs_alone()) return make_alone(p);
     const WeightLayout pairs = p.b.dtype == DType::bfloat16 ? WeightLayout::packed : WeightLayout::pairs;
     const bool ours = p.m <= kMostPairRows && p.b.layout == pairs && !p.transpose_a && !p.accumulate &&
                       p.output == DType::float32 && products_of(p.b.dtype).runs_here();
     const PairPlan plan = ours ? plan_of(p.b) : PairPlan();
     if (plan.columns == 0) return onednn().make(p);
-    return std::make_unique<PairKernel>(p.m, p.b, plan);
+    return std::make_unique<PairKernel>(products_of(p.b.dtype), p.m, p.b, plan);
 }
 
-std::int64_t float_tile_columns(std::int64_t n, std::int64_t k) {
-    return onednn_tile_columns(n, k, DType::float32);
+std::size_t packed_bytes_here(std::int64_t n, std::int64_t k, DType dtype) {
+    if (!packs_alone()) return onednn().packed_bytes(n, k, dtype);
+    return dtype == DType::float32 ? float_tiles_bytes(n, k, kAvx2Columns) : 0;
+}
+
+void pack_here(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to) {
+    packs_alone() ? pack_tiles(side, stride, kAvx2Columns, from, to) : onednn().pack(side, stride, from, to);
+}
+
+std::int64_t tile_columns_here(std::int64_t n, std::int64_t k) {
+    return packs_alone() ? kAvx2Columns : onednn_tile_columns(n, k, DType::float32);
 }
 
 }  // namespace
 
 const ProductLibrary& machine_products() {
-    static const ProductLibrary library{make_on_machine, onednn().packed_bytes, onednn().pack,
-                                        float_tile_columns};
+    static const ProductLibrary library{make_here, packed_bytes_here, pack_here, tile_columns_here};
     return library;
 }
 

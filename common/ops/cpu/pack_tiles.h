@@ -23,6 +23,11 @@ inline std::size_t pair_tiles_bytes(std::int64_t n, std::int64_t k, std::int64_t
     return static_cast<std::size_t>(round_up(n, block_columns) * round_up(k, 2 * kTileUnits)) * 2;
 }
 
+// What float32 [k, n] takes.
+inline std::size_t float_tiles_bytes(std::int64_t n, std::int64_t k, std::int64_t block_columns) {
+    return static_cast<std::size_t>(round_up(n, block_columns) * round_up(k, kTileUnits)) * 4;
+}
+
 // The same side of float32, from what pack_tiles made of bfloat16 [k, n] in blocks of as many columns.
 void widen_tiles(std::int64_t n, std::int64_t k, std::int64_t block_columns, const std::byte* from,
                  float* to);

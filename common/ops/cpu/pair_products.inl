@@ -1,11 +1,14 @@
-// The kernels of pair_products.h over the lanes of attention/pairs.h: of rows of bfloat16 (Left: std::uint16_t) and of
-// float32. Compiled without contraction.
+// The kernels of pair_products.h over lanes that the including file has: those of attention/pairs.h, or fewer. Rows (Left) are
+// of bfloat16 (std::uint16_t), by pairs alone and where TANDEM_DOT_PAIRS says that the lanes have dot_pairs, or of float32.
+// Compiled without contraction.
 //
 // Nothing here may name std: an inline function compiled for AVX-512 must not become the program's only copy.
 
-constexpr std::int64_t kGroupRows = 6;    // times 4 vectors: the accumulators that registers hold
+constexpr std::int64_t kGroupRows = 6;  // times so many vectors: the accumulators that registers hold
+constexpr std::int64_t kMostVectors = kFloats == 16 ? 4 : 2;
 constexpr std::int64_t kPairsAtOnce = 4;  // between two looks ahead
 constexpr std::int64_t kLine = 64;        // bytes of memory that come at once
+constexpr std::int64_t kLineWords = kLine / 4;
 
 // How b is read. Few rows wait for memory: small panels, each from the nearest cache to all groups of rows, asked for
 // some way ahead. More rows wait for the sums: long panels, which keep them in registers, a block (or a long panel)
@@ -18,6 +21,8 @@ constexpr std::int64_t kShortAhead = 32 * 1024;   // bytes from what is multipli
 // before, and stays in the nearest cache.
 constexpr std::int64_t kFewWideRows = 12;
 constexpr std::int64_t kWidePanel = 64;  // numbers of k: at most 16 KB in float32
+// What is float32 already: half of the nearest cache.
+constexpr std::int64_t kFloatPanelBytes = 16 * 1024;
 
 std::int64_t smaller(std::int64_t x, std::int64_t y) {
     return x < y ? x : y;
@@ -37,6 +42,7 @@ struct Panel {
     std::int64_t columns;
     bool first;          // of a chain: the sums begin at 0
     std::int64_t lines;  // that each group of rows asks for every kPairsAtOnce pairs
+    std::int64_t bytes;  // that all groups together ask for: as many as b had before it was widened
 };
 // Of a pair: one of words that hold both numbers, or one of first and one of second numbers in float32.
 template <typename Right>
@@ -73,6 +79,7 @@ TANDEM_LANES void add_number(Floats (&sum)[R][C], const float* a, std::int64_t a
 }
 
 // One pair of k, of the panel's pair at b.
+#if defined(TANDEM_DOT_PAIRS)
 template <unsigned R, unsigned C>
 TANDEM_LANES void add_pair(Floats (&sum)[R][C], const std::uint16_t* a, std::int64_t a_row,
                            const std::uint32_t* b, std::int64_t) {
@@ -83,6 +90,7 @@ TANDEM_LANES void add_pair(Floats (&sum)[R][C], const std::uint16_t* a, std::int
         for (unsigned j = 0; j < C; ++j) sum[i][j] = dot_pairs(left, right[j], sum[i][j]);
     }
 }
+#endif
 template <unsigned R, unsigned C>
 TANDEM_LANES void add_pair(Floats (&sum)[R][C], const float* a, std::int64_t a_row, const std::uint32_t* b,
                            std::int64_t) {
@@ -156,7 +164,7 @@ template <unsigned C, typename Left, typename Right>
 void add_groups(const Panel<Right>& p, std::int64_t rows, const Left* a, std::int64_t a_row, float* sums,
                 const char* ahead) {
     const std::int64_t groups = groups_of(rows), more = rows % groups;
-    const std::int64_t lines = p.numbers / 2 * p.columns / kFloats / groups;
+    const std::int64_t lines = p.bytes / kLine / groups;
     for (std::int64_t group = 0, from = 0; group < groups; ++group) {
         const std::int64_t count = rows / groups + (group < more ? 1 : 0);
         add_rows<C>(p, count, a + from * a_row, a_row, sums + from * kMostPairColumns,
@@ -166,9 +174,9 @@ void add_groups(const Panel<Right>& p, std::int64_t rows, const Left* a, std::in
 }
 
 // What the groups of rows multiply by: b as it lies, or widened.
-template <unsigned C>
-void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const std::uint16_t* a, std::int64_t a_row,
-                 float* sums, const char* ahead) {
+template <unsigned C, typename Left, typename Right>
+void add_columns(const Panel<Right>& p, std::int64_t rows, const Left* a, std::int64_t a_row, float* sums,
+                 const char* ahead) {
     add_groups<C>(p, rows, a, a_row, sums, ahead);
 }
 template <unsigned C>
@@ -188,22 +196,19 @@ void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const float* 
             store_floats(to + kColumns + j * kFloats, second[j]);
         }
     }
-    add_groups<C>(Panel<float>{p.numbers, wide, kColumns, p.first, p.lines}, rows, a, a_row, sums, ahead);
+    add_groups<C>(Panel<float>{p.numbers, wide, kColumns, p.first, p.lines, p.bytes}, rows, a, a_row, sums,
+                  ahead);
 }
 
-template <typename Left>
-void add_vectors(const Panel<std::uint32_t>& p, std::int64_t vectors, std::int64_t rows, const Left* a,
+template <typename Left, typename Right>
+void add_vectors(const Panel<Right>& p, std::int64_t vectors, std::int64_t rows, const Left* a,
                  std::int64_t a_row, float* sums, const char* ahead) {
-    switch (vectors) {
-        case 4:
-            return add_columns<4>(p, rows, a, a_row, sums, ahead);
-        case 3:
-            return add_columns<3>(p, rows, a, a_row, sums, ahead);
-        case 2:
-            return add_columns<2>(p, rows, a, a_row, sums, ahead);
-        default:
-            return add_columns<1>(p, rows, a, a_row, sums, ahead);
+    if constexpr (kMostVectors == 4) {
+        if (vectors == 4) return add_columns<4>(p, rows, a, a_row, sums, ahead);
+        if (vectors == 3) return add_columns<3>(p, rows, a, a_row, sums, ahead);
     }
+    if (vectors == 2) return add_columns<2>(p, rows, a, a_row, sums, ahead);
+    add_columns<1>(p, rows, a, a_row, sums, ahead);
 }
 
 // The chain's sums to `totals`, or added to those of the chains before it.
@@ -214,7 +219,7 @@ TANDEM_LANES void end_chain(const float* sums, std::int64_t rows, bool first, fl
     }
 }
 
-using Halves = std::uint16_t __attribute__((vector_size(32)));
+using Halves = std::uint16_t __attribute__((vector_size(2 * kFloats)));
 
 // bfloat16, to nearest even; subnormal numbers stay.
 TANDEM_LANES Halves rounded(const Floats& x) {
@@ -266,30 +271,42 @@ void finish(const TileEnd& tile, Number* to, std::int64_t c_row) {
     }
 }
 
-template <typename Left>
+// Numbers of k in a unit of b: a pair, or one of float32.
+template <typename Right>
+constexpr std::int64_t kNumbers = 2 / kRows<Right>;
+
+// Numbers of k in a panel, of few rows or many.
+template <typename Left, typename Right>
+std::int64_t panel_numbers(const PairProduct& p) {
+    if (kRows<Right> == 2) return kFloatPanelBytes / 4 / p.columns;
+    if (sizeof(Left) == sizeof(float)) return p.rows > kFewWideRows ? kWidePanel : kShortPanel;
+    return p.rows <= kFewRows ? kShortPanel : kLongPanel;
+}
+
+template <typename Left, typename Right>
 void multiply(const PairProduct& p) {
     alignas(64) float sums[kMostPairRows * kMostPairColumns], totals[kMostPairRows * kMostPairColumns];
-    const std::int64_t padded_pairs = (p.k + 31) / 32 * 16;
+    constexpr std::int64_t kUnit = kNumbers<Right>, kTile = 16 * kUnit;
+    const auto* const all = static_cast<const Right*>(p.b);
+    const std::int64_t padded_units = (p.k + kTile - 1) / kTile * 16;
     const char* const end =
-        reinterpret_cast<const char*>(p.b + (p.n + p.columns - 1) / p.columns * p.columns * padded_pairs);
-    const std::int64_t groups = groups_of(p.rows);
-    const std::int64_t lines = (kPairsAtOnce * p.columns / kFloats + groups - 1) / groups;
-    constexpr bool kWide = sizeof(Left) == sizeof(float);
-    const std::int64_t short_panel = kWide && p.rows > kFewWideRows ? kWidePanel : kShortPanel;
-    const bool few = kWide || p.rows <= kFewRows;
-    const std::int64_t distance = few ? kShortAhead : smaller(kLongPanel / 2, padded_pairs) * p.columns * 4;
+        reinterpret_cast<const char*>(all + (p.n + p.columns - 1) / p.columns * p.columns * padded_units);
+    const std::int64_t groups = groups_of(p.rows), most = panel_numbers<Left, Right>(p);
+    const std::int64_t lines = (kPairsAtOnce * kRows<Right> * p.columns / kLineWords + groups - 1) / groups;
+    const std::int64_t distance =
+        most < kLongPanel ? kShortAhead : smaller(kLongPanel / kUnit, padded_units) * p.columns * 4;
     for (std::int64_t column = 0; column < p.n; column += p.columns) {
         const std::int64_t width = smaller(p.n - column, p.columns);
-        const std::uint32_t* const block = p.b + column * padded_pairs;
+        const Right* const block = all + column * padded_units;
         std::int64_t numbers = 0;
         for (std::int64_t k = 0; k < p.k; k += numbers) {
-            numbers = smaller(few ? short_panel : kLongPanel, smaller(p.k - k, p.chain - k % p.chain));
-            const std::uint32_t* const b = block + k / 2 * p.columns;
+            numbers = smaller(most, smaller(p.k - k, p.chain - k % p.chain));
+            const Right* const b = block + k / kUnit * p.columns;
             const char* ahead = reinterpret_cast<const char*>(b) + distance;
             const bool beyond = ahead >= end;
             if (beyond && p.next != nullptr) ahead = p.next + (ahead - end);
-            const Panel<std::uint32_t> panel{numbers, b, p.columns, k % p.chain == 0,
-                                             !beyond || p.next != nullptr ? lines : 0};
+            const Panel<Right> panel{numbers, b, p.columns, k % p.chain == 0,
+                                     !beyond || p.next != nullptr ? lines : 0, numbers / kUnit * p.columns * 4};
             add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, static_cast<const Left*>(p.a) + k,
                         p.k, sums, ahead);
             if (k + numbers == p.k) {

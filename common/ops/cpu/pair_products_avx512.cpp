@@ -10,6 +10,6 @@ namespace {
 
 }  // namespace
 
-const PairProducts kWidenedProducts{runs_v4, multiply<float>};
+const PairProducts kWidenedProducts{runs_v4, multiply<float, std::uint32_t>};
 
 }  // namespace tandem::ops::detail

@@ -6,10 +6,11 @@
 namespace tandem::ops::detail {
 namespace {
 
+#define TANDEM_DOT_PAIRS
 #include "common/ops/cpu/pair_products.inl"
 
 }  // namespace
 
-const PairProducts kPairProducts{runs_avx512_bf16, multiply<std::uint16_t>};
+const PairProducts kPairProducts{runs_avx512_bf16, multiply<std::uint16_t, std::uint32_t>};
 
 }  // namespace tandem::ops::detail

@@ -70,7 +70,12 @@ std::vector<float> widened(const Halves& from) {
 
 bool multiplies_float32(const PairProducts& kernels) {
     return kernels.multiply == kWidenedProducts.multiply ||
+           kernels.multiply == kWidenedProductsAvx2.multiply ||
            kernels.multiply == kWidenedProductsEmulated.multiply;
+}
+
+std::int64_t most_columns(const PairProducts& kernels) {
+    return kernels.multiply == kWidenedProductsAvx2.multiply ? kAvx2Columns : kMostPairColumns;
 }
 
 std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::int64_t columns,
@@ -89,7 +94,7 @@ std::vector<float> multiplied(const PairProducts& kernels, const Sides& s, std::
                           .columns = columns,
                           .chain = chain,
                           .a = a_row(row),
-                          .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
+                          .b = packed.data(),
                           .bias = nullptr,
                           .c = c.data() + row * s.n,
                           .rounded_c = nullptr,

@@ -37,6 +37,9 @@ std::vector<float> widened(const Halves& from);
 // Whether the left side is widened before such kernels see it.
 bool multiplies_float32(const ops::detail::PairProducts& kernels);
 
+// Of a block of b, for such kernels.
+std::int64_t most_columns(const ops::detail::PairProducts& kernels);
+
 // [rows, n] in float32; fails where more is written.
 std::vector<float> multiplied(const ops::detail::PairProducts& kernels, const Sides& s, std::int64_t columns,
                               std::int64_t chain = ops::detail::kPairChain);

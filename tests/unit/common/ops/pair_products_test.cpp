@@ -110,14 +110,16 @@ TEST(PairProducts, ARowIsTheSameAmongFewAndMany) {
 // Rows further apart than they are long, with a bias, in both dtypes: the plain sums, then what they become one by one.
 TEST(PairProducts, EndWhereTheyAreSent) {
     std::mt19937 generator(6);
-    for (const PairProducts& kernels : {kPairProductsEmulated, kPairProducts, kWidenedProducts}) {
+    for (const PairProducts& kernels :
+         {kPairProductsEmulated, kPairProducts, kWidenedProducts, kWidenedProductsAvx2}) {
         if (kernels.runs_here != nullptr && !kernels.runs_here()) continue;
+        const std::int64_t columns = most_columns(kernels);
         for (const Values kind : kEveryKind) {
             for (const auto& [rows, n, k] :
                  {std::array<std::int64_t, 3>{3, 70, 33}, {17, 7, 300}, {64, 129, 640}}) {
                 const Sides s = draw_sides(generator, rows, n, k, kind);
-                const std::vector<float> sums = multiplied(kernels, s, 64, 512);
-                const Lines packed = packed_in_blocks(s, 64);
+                const std::vector<float> sums = multiplied(kernels, s, columns, 512);
+                const Lines packed = packed_in_blocks(s, columns);
                 const std::vector<float> wide_a = widened(s.a);
                 std::vector<float> bias(static_cast<std::size_t>(n));
                 for (float& x : bias) x = std::normal_distribution<float>()(generator);
@@ -128,10 +130,10 @@ TEST(PairProducts, EndWhereTheyAreSent) {
                     .rows = rows,
                     .n = n,
                     .k = k,
-                    .columns = 64,
+                    .columns = columns,
                     .chain = 512,
                     .a = multiplies_float32(kernels) ? static_cast<const void*>(wide_a.data()) : s.a.data(),
-                    .b = reinterpret_cast<const std::uint32_t*>(packed.data()),
+                    .b = packed.data(),
                     .bias = bias.data(),
                     .c = wide.data(),
                     .rounded_c = nullptr,
