@@ -18,14 +18,17 @@ constexpr std::int64_t kShortPanel = kPairChain;  // numbers of k: at most 16 KB
 constexpr std::int64_t kLongPanel = 1024;         // at most 128 KB
 constexpr std::int64_t kShortAhead = 32 * 1024;   // bytes from what is multiplied to what is asked for
 // Rows of float32 wait for the sums later, and would widen b once for each group: from some rows on a panel is widened
-// before, and stays in the nearest cache.
+// before, and stays in the nearest cache, as one does that is float32 already.
 constexpr std::int64_t kFewWideRows = 12;
-constexpr std::int64_t kWidePanel = 64;  // numbers of k: at most 16 KB in float32
-// What is float32 already: half of the nearest cache.
-constexpr std::int64_t kFloatPanelBytes = 16 * 1024;
+constexpr std::int64_t kFloatPanel = 4096;  // numbers of b: 16 KB
 
 std::int64_t smaller(std::int64_t x, std::int64_t y) {
     return x < y ? x : y;
+}
+
+// Columns of a block: known to the compiler where all are as narrow as two vectors.
+std::int64_t columns_of(std::int64_t columns) {
+    return kFloats == 16 ? columns : kAvx2Columns;
 }
 
 // Asks for `lines` of memory from there on; returns what follows them.
@@ -123,18 +126,20 @@ TANDEM_LANES void add_panel(const Panel<Right>& p, const Left* a, std::int64_t a
     for (unsigned i = 0; i < R; ++i)
         for (unsigned j = 0; j < C; ++j)
             sum[i][j] = p.first ? Floats{} : load_floats(sums + i * kMostPairColumns + j * kFloats);
-    const std::int64_t pairs = p.numbers / 2, b_pair = kRows<Right> * p.columns;
+    const std::int64_t pairs = p.numbers / 2, columns = columns_of(p.columns), b_pair = kRows<Right> * columns;
     std::int64_t k = 0;
     for (; k + kPairsAtOnce <= pairs; k += kPairsAtOnce) {
         ahead = look_ahead(ahead, p.lines);
-        for (std::int64_t i = k; i < k + kPairsAtOnce; ++i)
-            add_pair(sum, a + 2 * i, a_row, p.b + i * b_pair, p.columns);
+        add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, columns);  // a loop of them keeps the sums in memory
+        add_pair(sum, a + 2 * k + 2, a_row, p.b + (k + 1) * b_pair, columns);
+        add_pair(sum, a + 2 * k + 4, a_row, p.b + (k + 2) * b_pair, columns);
+        add_pair(sum, a + 2 * k + 6, a_row, p.b + (k + 3) * b_pair, columns);
     }
-    for (; k < pairs; ++k) add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, p.columns);
+    for (; k < pairs; ++k) add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, columns);
     if (p.numbers % 2 != 0) {  // the last number of a row has no second
         Left last[R][2] = {};
         for (unsigned i = 0; i < R; ++i) last[i][0] = a[i * a_row + 2 * pairs];
-        add_pair(sum, last[0], 2, p.b + pairs * b_pair, p.columns);
+        add_pair(sum, last[0], 2, p.b + pairs * b_pair, columns);
     }
     for (unsigned i = 0; i < R; ++i)
         for (unsigned j = 0; j < C; ++j) store_floats(sums + i * kMostPairColumns + j * kFloats, sum[i][j]);
@@ -183,20 +188,20 @@ template <unsigned C>
 void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const float* a, std::int64_t a_row,
                  float* sums, const char* ahead) {
     if (rows <= kFewWideRows) return add_groups<C>(p, rows, a, a_row, sums, ahead);
-    constexpr std::int64_t kColumns = std::int64_t{C} * kFloats;
-    alignas(64) float wide[static_cast<std::size_t>(kWidePanel * kColumns)];
+    const std::int64_t wide_columns = columns_of(std::int64_t{C} * kFloats);
+    alignas(64) float wide[kFloatPanel];
     for (std::int64_t pair = 0; pair < (p.numbers + 1) / 2; ++pair) {
         const std::uint32_t* const from = p.b + pair * p.columns;
-        float* const to = wide + pair * 2 * kColumns;
+        float* const to = wide + pair * 2 * wide_columns;
         Floats first[C], second[C];
         load_first(from, first);
         load_second(from, second);
         for (unsigned j = 0; j < C; ++j) {
             store_floats(to + j * kFloats, first[j]);
-            store_floats(to + kColumns + j * kFloats, second[j]);
+            store_floats(to + wide_columns + j * kFloats, second[j]);
         }
     }
-    add_groups<C>(Panel<float>{p.numbers, wide, kColumns, p.first, p.lines, p.bytes}, rows, a, a_row, sums,
+    add_groups<C>(Panel<float>{p.numbers, wide, wide_columns, p.first, p.lines, p.bytes}, rows, a, a_row, sums,
                   ahead);
 }
 
@@ -278,9 +283,9 @@ constexpr std::int64_t kNumbers = 2 / kRows<Right>;
 // Numbers of k in a panel, of few rows or many.
 template <typename Left, typename Right>
 std::int64_t panel_numbers(const PairProduct& p) {
-    if (kRows<Right> == 2) return kFloatPanelBytes / 4 / p.columns;
-    if (sizeof(Left) == sizeof(float)) return p.rows > kFewWideRows ? kWidePanel : kShortPanel;
-    return p.rows <= kFewRows ? kShortPanel : kLongPanel;
+    if (sizeof(Left) == sizeof(std::uint16_t)) return p.rows <= kFewRows ? kShortPanel : kLongPanel;
+    const bool by_float = kRows<Right> == 2 || p.rows > kFewWideRows;
+    return by_float ? kFloatPanel / p.columns : kShortPanel;
 }
 
 template <typename Left, typename Right>

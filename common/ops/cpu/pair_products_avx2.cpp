@@ -25,7 +25,8 @@ TANDEM_LANES Words load_pairs(const void* from) {
     return *reinterpret_cast<const WordsUnaligned*>(from);
 }
 TANDEM_LANES Floats all_lanes_float(const float* from) {
-    return reinterpret_cast<Floats>(_mm256_broadcast_ss(from));
+    const float x = *from;
+    return Floats{x, x, x, x, x, x, x, x};
 }
 TANDEM_LANES Floats fused_floats(const Floats& a, const Floats& b, const Floats& c) {
     return reinterpret_cast<Floats>(_mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b),
