@@ -1,63 +1,23 @@
-// oneDNN's products with ours for up to 64 rows, wherever trials show that both have the same bits. Where oneDNN packs nothing,
-// as on machines without AVX-512, ours are the products of packed sides.
+// oneDNN's products with ours for up to 64 rows, wherever trials show that both have the same bits.
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <random>
 
-#include "common/align.h"
 #include "common/ops/cpu/lines.h"
 #include "common/ops/cpu/pack_tiles.h"
-#include "common/ops/cpu/pair_products.h"
+#include "common/ops/cpu/pair_kernel.h"
 #include "common/ops/cpu/product_library.h"
 
 namespace tandem::ops::detail {
 namespace {
 
 constexpr std::int64_t kTrialRows = 16;
-constexpr int kOneChain = 1 << 30;  // of any k
-
-// How to multiply by a side in pairs as oneDNN does by it packed.
-struct PairPlan {
-    std::int64_t columns = 0;  // of a block; 0: ours are not used
-    std::int64_t chain = 0;
-};
 
 const PairProducts& products_of(DType dtype) {
     return dtype == DType::bfloat16 ? kPairProducts : kWidenedProducts;
 }
-
-class PairKernel : public ProductKernel {
-  public:
-    PairKernel(const PairProducts& products, std::int64_t rows, const RightSide& side, const PairPlan& plan)
-        : products_(products), rows_(rows), side_(side), plan_(plan) {}
-    void run(const std::byte* a, const std::byte* b, std::byte* c) override {
-        run_to(rows_, a, b, {c, side_.n, DType::float32, nullptr});
-    }
-    bool run_to(std::int64_t rows, const std::byte* a, const std::byte* b, const Destination& to) override {
-        const bool wide = to.dtype == DType::float32;
-        products_.multiply({.rows = rows,
-                            .n = side_.n,
-                            .k = side_.k,
-                            .columns = plan_.columns,
-                            .chain = plan_.chain,
-                            .a = a,
-                            .b = b,
-                            .bias = to.bias,
-                            .c = wide ? reinterpret_cast<float*>(to.c) : nullptr,
-                            .rounded_c = wide ? nullptr : reinterpret_cast<std::uint16_t*>(to.c),
-                            .c_row = to.stride,
-                            .next = reinterpret_cast<const char*>(to.next)});
-        return true;
-    }
-
-  private:
-    const PairProducts& products_;
-    const std::int64_t rows_;
-    const RightSide side_;
-    const PairPlan plan_;
-};
 
 // bfloat16 of both signs whose sums round at nearly every step, in a dtype that holds them.
 Lines trial_numbers(std::int64_t count, DType dtype) {
@@ -122,25 +82,7 @@ PairPlan plan_of(const RightSide& side) {
     return found != plans.end() ? found->second : plans.emplace(side, find_plan(side)).first->second;
 }
 
-// Whether oneDNN packs no float32 here, and our kernels for AVX2 run.
-bool packs_alone() {
-    static const bool alone =
-        kFloatProducts.runs_here() && onednn().packed_bytes(64, 64, DType::float32) == 0;
-    return alone;
-}
-
-std::unique_ptr<ProductKernel> make_alone(const Product& p) {
-    const bool pairs = p.b.layout == WeightLayout::pairs;
-    if (!pairs && p.b.layout != WeightLayout::packed) return onednn().make(p);
-    const bool ours = p.m <= kMostPairRows && p.b.dtype == DType::float32 && !p.transpose_a &&
-                      !p.accumulate && p.output == DType::float32;
-    if (!ours) return nullptr;
-    return std::make_unique<PairKernel>(pairs ? kWidenedProductsAvx2 : kFloatProducts, p.m, p.b,
-                                        PairPlan{kAvx2Columns, kOneChain});
-}
-
-std::unique_ptr<ProductKernel> make_here(const Product& p) {
-    if (packs_alone()) return make_alone(p);
+std::unique_ptr<ProductKernel> make_beside_onednn(const Product& p) {
     const WeightLayout pairs = p.b.dtype == DType::bfloat16 ? WeightLayout::packed : WeightLayout::pairs;
     const bool ours = p.m <= kMostPairRows && p.b.layout == pairs && !p.transpose_a && !p.accumulate &&
                       p.output == DType::float32 && products_of(p.b.dtype).runs_here();
@@ -149,24 +91,17 @@ std::unique_ptr<ProductKernel> make_here(const Product& p) {
     return std::make_unique<PairKernel>(products_of(p.b.dtype), p.m, p.b, plan);
 }
 
-std::size_t packed_bytes_here(std::int64_t n, std::int64_t k, DType dtype) {
-    if (!packs_alone()) return onednn().packed_bytes(n, k, dtype);
-    return dtype == DType::float32 ? float_tiles_bytes(n, k, kAvx2Columns) : 0;
-}
-
-void pack_here(const RightSide& side, std::int64_t stride, const std::byte* from, std::byte* to) {
-    packs_alone() ? pack_tiles(side, stride, kAvx2Columns, from, to) : onednn().pack(side, stride, from, to);
-}
-
-std::int64_t tile_columns_here(std::int64_t n, std::int64_t k) {
-    return packs_alone() ? kAvx2Columns : onednn_tile_columns(n, k, DType::float32);
+std::int64_t float_tile_columns(std::int64_t n, std::int64_t k) {
+    return onednn_tile_columns(n, k, DType::float32);
 }
 
 }  // namespace
 
 const ProductLibrary& machine_products() {
-    static const ProductLibrary library{make_here, packed_bytes_here, pack_here, tile_columns_here};
-    return library;
+    static const ProductLibrary beside_onednn{make_beside_onednn, onednn().packed_bytes, onednn().pack,
+                                              float_tile_columns};
+    static const bool alone = avx2_products_needed();
+    return alone ? avx2_products() : beside_onednn;
 }
 
 }  // namespace tandem::ops::detail

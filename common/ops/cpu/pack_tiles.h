@@ -1,4 +1,4 @@
-// Packs a right-hand side into the blocks that matrix kernels of AVX-512 and AMX read: columns in blocks, of
+// Packs a right-hand side into the blocks that matrix kernels of AVX-512 and AMX, and ours of AVX2, read: columns in blocks, of
 // those 16 units of k at a time, a unit of all columns beside one another. A unit is 4 bytes: one float32, or
 // two bfloat16 that follow each other along k. Padded with zeros.
 #pragma once

@@ -20,7 +20,8 @@ constexpr std::int64_t kShortAhead = 32 * 1024;   // bytes from what is multipli
 // Rows of float32 wait for the sums later, and would widen b once for each group: from some rows on a panel is widened
 // before, and stays in the nearest cache, as one does that is float32 already.
 constexpr std::int64_t kFewWideRows = 12;
-constexpr std::int64_t kFloatPanel = 4096;  // numbers of b: 16 KB
+constexpr std::int64_t kFloatPanel = 4096;  // numbers of b: 16 KB, of which whole tiles are taken
+constexpr std::int64_t kTileNumbers = 32;   // of k, that pack_tiles pads to
 
 std::int64_t smaller(std::int64_t x, std::int64_t y) {
     return x < y ? x : y;
@@ -285,7 +286,7 @@ template <typename Left, typename Right>
 std::int64_t panel_numbers(const PairProduct& p) {
     if (sizeof(Left) == sizeof(std::uint16_t)) return p.rows <= kFewRows ? kShortPanel : kLongPanel;
     const bool by_float = kRows<Right> == 2 || p.rows > kFewWideRows;
-    return by_float ? kFloatPanel / p.columns : kShortPanel;
+    return by_float ? kFloatPanel / p.columns / kTileNumbers * kTileNumbers : kShortPanel;
 }
 
 template <typename Left, typename Right>

@@ -79,10 +79,15 @@ const ProductLibrary& onednn();
 // Where oneDNN packs [k, n] as pack_tiles does and multiplies it without AMX: the columns of a block. 0 elsewhere.
 std::int64_t onednn_tile_columns(std::int64_t n, std::int64_t k, DType dtype);
 
-// What this process multiplies by: oneDNN, but with our own kernels (pair_products.h) for up to 64 rows, wherever a trial
-// at the first use of a side has the same bits: of bfloat16 and a packed side where oneDNN multiplies it by AVX512-BF16, too,
-// and of float32 and a side kept in pairs, which oneDNN has packed in float32. So neither TANDEM_INSTRUCTIONS nor which of
-// the two multiplies changes a row.
+// Whether this machine runs AVX2 and oneDNN packs nothing on it; and what then multiplies by packed sides: our own kernels
+// (pair_products.h), which need a CPU with AVX2.
+bool avx2_products_needed();
+const ProductLibrary& avx2_products();
+
+// What this process multiplies by: avx2_products where they are needed, and elsewhere oneDNN, but with our own kernels for
+// up to 64 rows, wherever a trial at the first use of a side has the same bits: of bfloat16 and a packed side where oneDNN
+// multiplies it by AVX512-BF16, too, and of float32 and a side kept in pairs, which oneDNN has packed in float32. There
+// neither TANDEM_INSTRUCTIONS nor which of the two multiplies changes a row.
 const ProductLibrary& machine_products();
 
 // This thread's kernel for the product, made at its first use; null as `make` says. Valid until the thread

@@ -93,11 +93,10 @@ std::vector<float> rows_by(ProductKernel& kernel, std::int64_t rows, const WideS
     return c;
 }
 
-// Where oneDNN packs no float32, ours multiply by it, and by a side in pairs: one sum after another.
-TEST(MachineProducts, AreOursWhereOneDnnPacksNothing) {
-    if (!kFloatProducts.runs_here() || onednn().packed_bytes(64, 64, DType::float32) > 0)
-        GTEST_SKIP() << "oneDNN packs float32 here, or this CPU has no AVX2";
-    const ProductLibrary& library = machine_products();
+// By a side of float32, and one in pairs.
+TEST(Avx2Products, AddOneNumberOfKAfterAnother) {
+    if (!kFloatProducts.runs_here()) GTEST_SKIP() << "this CPU has no AVX2";
+    const ProductLibrary& library = avx2_products();
     std::mt19937 generator(10);
     std::normal_distribution<float> normal;
     for (const auto& [n, k] : kShapes) {
