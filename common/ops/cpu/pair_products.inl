@@ -131,10 +131,15 @@ TANDEM_LANES void add_panel(const Panel<Right>& p, const Left* a, std::int64_t a
     std::int64_t k = 0;
     for (; k + kPairsAtOnce <= pairs; k += kPairsAtOnce) {
         ahead = look_ahead(ahead, p.lines);
-        add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, columns);  // a loop of them keeps the sums in memory
-        add_pair(sum, a + 2 * k + 2, a_row, p.b + (k + 1) * b_pair, columns);
-        add_pair(sum, a + 2 * k + 4, a_row, p.b + (k + 2) * b_pair, columns);
-        add_pair(sum, a + 2 * k + 6, a_row, p.b + (k + 3) * b_pair, columns);
+        if constexpr (kFloats == 16) {
+            for (std::int64_t i = k; i < k + kPairsAtOnce; ++i)
+                add_pair(sum, a + 2 * i, a_row, p.b + i * b_pair, columns);
+        } else {  // of 16 registers, such a loop leaves the sums in memory
+            add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, columns);
+            add_pair(sum, a + 2 * k + 2, a_row, p.b + (k + 1) * b_pair, columns);
+            add_pair(sum, a + 2 * k + 4, a_row, p.b + (k + 2) * b_pair, columns);
+            add_pair(sum, a + 2 * k + 6, a_row, p.b + (k + 3) * b_pair, columns);
+        }
     }
     for (; k < pairs; ++k) add_pair(sum, a + 2 * k, a_row, p.b + k * b_pair, columns);
     if (p.numbers % 2 != 0) {  // the last number of a row has no second
