@@ -127,7 +127,8 @@ TANDEM_LANES void add_panel(const Panel<Right>& p, const Left* a, std::int64_t a
     for (unsigned i = 0; i < R; ++i)
         for (unsigned j = 0; j < C; ++j)
             sum[i][j] = p.first ? Floats{} : load_floats(sums + i * kMostPairColumns + j * kFloats);
-    const std::int64_t pairs = p.numbers / 2, columns = columns_of(p.columns), b_pair = kRows<Right> * columns;
+    const std::int64_t pairs = p.numbers / 2, columns = columns_of(p.columns),
+                       b_pair = kRows<Right> * columns;
     std::int64_t k = 0;
     for (; k + kPairsAtOnce <= pairs; k += kPairsAtOnce) {
         ahead = look_ahead(ahead, p.lines);
@@ -207,8 +208,8 @@ void add_columns(const Panel<std::uint32_t>& p, std::int64_t rows, const float* 
             store_floats(to + wide_columns + j * kFloats, second[j]);
         }
     }
-    add_groups<C>(Panel<float>{p.numbers, wide, wide_columns, p.first, p.lines, p.bytes}, rows, a, a_row, sums,
-                  ahead);
+    add_groups<C>(Panel<float>{p.numbers, wide, wide_columns, p.first, p.lines, p.bytes}, rows, a, a_row,
+                  sums, ahead);
 }
 
 template <typename Left, typename Right>
@@ -316,8 +317,12 @@ void multiply(const PairProduct& p) {
             const char* ahead = reinterpret_cast<const char*>(b) + distance;
             const bool beyond = ahead >= end;
             if (beyond && p.next != nullptr) ahead = p.next + (ahead - end);
-            const Panel<Right> panel{numbers, b, p.columns, k % p.chain == 0,
-                                     !beyond || p.next != nullptr ? lines : 0, numbers / kUnit * p.columns * 4};
+            const Panel<Right> panel{numbers,
+                                     b,
+                                     p.columns,
+                                     k % p.chain == 0,
+                                     !beyond || p.next != nullptr ? lines : 0,
+                                     numbers / kUnit * p.columns * 4};
             add_vectors(panel, (width + kFloats - 1) / kFloats, p.rows, static_cast<const Left*>(p.a) + k,
                         p.k, sums, ahead);
             if (k + numbers == p.k) {
