@@ -87,6 +87,11 @@ void ProductPlan::pack(const ProductLibrary& library, std::int64_t chunk, const 
     if (!widens()) return library.pack(side, stride, b + offset(chunk), to);
     if (!packs) return widen_chunk(*this, chunk, b, reinterpret_cast<float*>(to));
     thread_local Lines wide;
+    if (keeps_pairs()) {  // half of what is moved about
+        wide.reserve(kept_bytes);
+        keep(library, chunk, b, wide.data());
+        return pack_kept(chunk, wide.data(), to);
+    }
     wide.reserve(static_cast<std::size_t>(side.n * k) * sizeof(float));
     widen_chunk(*this, chunk, b, reinterpret_cast<float*>(wide.data()));
     library.pack(side, layout == WeightLayout::columns ? k : side.n, wide.data(), to);
