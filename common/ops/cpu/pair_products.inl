@@ -8,7 +8,6 @@ constexpr std::int64_t kGroupRows = 6;  // times so many vectors: the accumulato
 constexpr std::int64_t kMostVectors = kFloats == 16 ? 4 : 2;
 constexpr std::int64_t kPairsAtOnce = 4;  // between two looks ahead
 constexpr std::int64_t kLine = 64;        // bytes of memory that come at once
-constexpr std::int64_t kLineWords = kLine / 4;
 
 // How b is read. Few rows wait for memory: small panels, each from the nearest cache to all groups of rows, asked for
 // some way ahead. More rows wait for the sums: long panels, which keep them in registers, a block (or a long panel)
@@ -304,7 +303,7 @@ void multiply(const PairProduct& p) {
     const char* const end =
         reinterpret_cast<const char*>(all + (p.n + p.columns - 1) / p.columns * p.columns * padded_units);
     const std::int64_t groups = groups_of(p.rows), most = panel_numbers<Left, Right>(p);
-    const std::int64_t lines = (kPairsAtOnce * kRows<Right> * p.columns / kLineWords + groups - 1) / groups;
+    const std::int64_t lines = (kPairsAtOnce * kRows<Right> * p.columns * 4 / kLine + groups - 1) / groups;
     const std::int64_t distance =
         most < kLongPanel ? kShortAhead : smaller(kLongPanel / kUnit, padded_units) * p.columns * 4;
     for (std::int64_t column = 0; column < p.n; column += p.columns) {

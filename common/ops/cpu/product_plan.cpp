@@ -86,15 +86,15 @@ void ProductPlan::pack(const ProductLibrary& library, std::int64_t chunk, const 
     const std::int64_t stride = layout == WeightLayout::columns ? k : n;
     if (!widens()) return library.pack(side, stride, b + offset(chunk), to);
     if (!packs) return widen_chunk(*this, chunk, b, reinterpret_cast<float*>(to));
-    thread_local Lines wide;
+    thread_local Lines between;
     if (keeps_pairs()) {  // half of what is moved about
-        wide.reserve(kept_bytes);
-        keep(library, chunk, b, wide.data());
-        return pack_kept(chunk, wide.data(), to);
+        between.reserve(kept_bytes);
+        keep(library, chunk, b, between.data());
+        return pack_kept(chunk, between.data(), to);
     }
-    wide.reserve(static_cast<std::size_t>(side.n * k) * sizeof(float));
-    widen_chunk(*this, chunk, b, reinterpret_cast<float*>(wide.data()));
-    library.pack(side, layout == WeightLayout::columns ? k : side.n, wide.data(), to);
+    between.reserve(static_cast<std::size_t>(side.n * k) * sizeof(float));
+    widen_chunk(*this, chunk, b, reinterpret_cast<float*>(between.data()));
+    library.pack(side, layout == WeightLayout::columns ? k : side.n, between.data(), to);
 }
 
 void ProductPlan::keep(const ProductLibrary& library, std::int64_t chunk, const std::byte* b,

@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "common/align.h"
 #include "common/ops/cpu/pack_tiles.h"
+#include "common/ops/cpu/pair_kernel.h"
 #include "common/ops/cpu/product_library.h"
 #include "tests/unit/common/ops/pair_products_here.h"
 #include "tests/unit/common/ops/pair_products_rig.h"
@@ -61,7 +61,7 @@ TEST(WidenedProducts, AddOneNumberOfKAfterAnother) {
                 for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 14, 16, 17, 25, 33, 64}) {
                     const auto n = static_cast<std::int64_t>(1 + generator() % 150),
                                k = static_cast<std::int64_t>(1 + generator() % 300);
-                    const std::int64_t chain = generator() % 2 == 0 ? 128 : 1 << 30;
+                    const std::int64_t chain = generator() % 2 == 0 ? 128 : kOneChain;
                     const Sides s = draw_sides(generator, rows, n, k, kind);
                     expect_same(multiplied(kernels, s, columns, chain), sums_in_order(wide_sides(s), chain),
                                 fmt::format("kind {}, {} rows, n {}, k {}, blocks of {}, chains of {}",
@@ -72,8 +72,6 @@ TEST(WidenedProducts, AddOneNumberOfKAfterAnother) {
         }
     }
 }
-
-constexpr std::int64_t kOneChain = 1 << 30;
 
 // As oneDNN's usual sizes, and those of which blocks and panels leave a part.
 constexpr std::array<std::int64_t, 2> kShapes[] = {{576, 400}, {192, 576}, {64, 64},    {20, 48},
@@ -132,8 +130,7 @@ TEST(PackTiles, WidenToWhatFloat32IsPackedTo) {
                        k = static_cast<std::int64_t>(1 + generator() % 100);
             const Sides s{0, n, k, {}, draw(generator, n * k, Values::any)};
             const std::vector<float> wide = widened(s.b);
-            const auto bytes =
-                static_cast<std::size_t>(round_up(n, columns) * round_up(k, kTileUnits)) * sizeof(float);
+            const std::size_t bytes = float_tiles_bytes(n, k, columns);
             Lines wanted(bytes), got(bytes + 64);
             std::memset(got.data(), 0x5a, got.bytes());
             pack_tiles({n, k, DType::float32, WeightLayout::columns}, k, columns,
