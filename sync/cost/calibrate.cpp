@@ -55,7 +55,7 @@ class Calibration {
         : world_(world),
           engines_(engines),
           options_(options),
-          cache_(last_level_cache_bytes()),
+          cache_(options.cache_bytes),
           cores_(cores_of_ranks(world)),
           points_(make_points(cache_)),
           staging_(Staging::share(world, {}, kSlots, points_.back().bytes, kTag)),

@@ -7,14 +7,17 @@
 #include "common/comm/communicator.h"
 #include "common/tensor/dtype.h"
 #include "sync/cost/costs.h"
+#include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/engines.h"
 
 namespace tandem::sync {
 
 struct CalibrationOptions {
-    std::vector<ConstSpan> shards = {};     // that are read; too few: memory of its own
-    DType from = DType::bfloat16;           // as the trainer holds it
-    DType to = DType::bfloat16;             // as the engine does
+    std::vector<ConstSpan> shards = {};  // that are read; too few: memory of its own
+    DType from = DType::bfloat16;        // as the trainer holds it
+    DType to = DType::bfloat16;          // as the engine does
+    // Of the last level: buckets are measured within it and past it.
+    std::size_t cache_bytes = last_level_cache_bytes();
     std::chrono::milliseconds budget{500};  // of the measuring, set-up excluded; one round is always made
     std::chrono::milliseconds deadline{30'000};  // of each request to an engine
 };
