@@ -8,7 +8,7 @@
 //                                 pause, resume                    idle
 //                                 begin                            open
 //   open (begun, not committed)   buckets().load, load_delta,      open; idle (aborted) when it throws
-//                                 relay
+//                                 relay()->take
 //                                 verify, adopt                    likewise
 //                                 commit                           idle; aborted when it throws
 //                                 abort                            idle
@@ -136,6 +136,24 @@ struct Held {
     ops::Checksum manifest;    // of that version
 };
 
+// How all buckets of what attach() was given come into an engine without a message for each: by words of shared memory
+// (relay.h). One at a time, and none beside loads. Used by one thread at a time.
+class BucketRelay {
+  public:
+    virtual ~BucketRelay() = default;
+    // The engine takes each bucket of the plan when its words say that a rank has written its part of it. Returns at once.
+    // wait_taken must follow, and then Engine::verify, which reads nothing again; or an abort. Whoever fails meanwhile stops
+    // the words, the engine too. Throws TransportError, InvalidArgument (something in flight).
+    virtual void take(const Relay& relay, Deadline deadline) = 0;
+    // The same of no version, to memory that is not read, between pushes; verify does not follow.
+    virtual void take_probe(const Relay& relay, const RelayProbe& probe, Deadline deadline) = 0;
+    // The engine has answered, or is gone: wait_taken will not wait.
+    virtual bool answered() = 0;
+    // Waits until all bytes are in the engine's weights, with nothing verified yet. Throws as BucketLoader::wait_loaded does.
+    // Returns the milliseconds that the engine spent.
+    virtual double wait_taken(Deadline deadline) = 0;
+};
+
 // How the buckets of what attach() was given come into an engine. Used by one thread at a time.
 class BucketLoader {
   public:
@@ -161,22 +179,8 @@ class BucketLoader {
     // the version can then only be aborted. Returns the milliseconds that the engine spent on the bucket.
     virtual double wait_loaded(int bucket, Deadline deadline) = 0;
 
-    // Whether relay() works for what is attached.
-    virtual bool relays() const { return false; }
-    // Instead of load: the engine takes all buckets of the plan, each when its words (relay.h) say that a rank has written its
-    // part of it. Returns at once. wait_relayed must follow, and then Engine::verify, which reads nothing again; or an abort.
-    // Whoever fails meanwhile stops the words, the engine too. Throws TransportError, InvalidArgument (none for what is
-    // attached, one in flight).
-    virtual void relay(const Relay& /*relay*/, Deadline /*deadline*/) { require(false, "{}", "no relay"); }
-    // The same of no version, to memory that is not read, between pushes; verify does not follow.
-    virtual void probe_relay(const Relay& /*relay*/, const RelayProbe& /*probe*/, Deadline /*deadline*/) {
-        require(false, "{}", "no relay");
-    }
-    // The engine has answered, or is gone: wait_relayed will not wait.
-    virtual bool relay_answered() { return true; }
-    // Waits until all bytes are in the engine's weights, with nothing verified yet. Throws as wait_loaded does. Returns the
-    // milliseconds that the engine spent.
-    virtual double wait_relayed(Deadline /*deadline*/) { return 0; }
+    // Null: none works for what is attached. Valid until the next attach.
+    virtual BucketRelay* relay() { return nullptr; }
 };
 
 class Engine {

@@ -9,13 +9,35 @@
 namespace tandem::sync {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);  // whether those that are waited for live
+// Looks at the words again and again, and now and then whether those that are waited for live.
+class Looks {
+  public:
+    // Behind each look at the words: whether it is time for the other.
+    bool whether_they_live() {
+        looks_.again();
+        if (!looks_.slow() || !next_.passed()) return false;
+        next_ = Deadline::after(kEach);
+        return true;
+    }
+
+  private:
+    static constexpr auto kEach = std::chrono::milliseconds(100);
+    engine::RelayLooks looks_;
+    Deadline next_ = Deadline::after(kEach);
+};
+
+// Throws where the engine has been attached to what it takes otherwise since it was asked.
+engine::BucketRelay& relay_of(engine::Engine& engine) {
+    engine::BucketRelay* relay = engine.buckets().relay();
+    require(relay != nullptr, "{}: no relay of what it is attached to", engine.peer());
+    return *relay;
+}
 
 }  // namespace
 
 bool Relay::taken_by(comm::Communicator& world, const Engines& engines) {
     std::int64_t all = world.rank() == 0 && !engines.empty() ? 1 : 0;
-    for (const auto& engine : engines) all = engine->buckets().relays() ? all : 0;
+    for (const auto& engine : engines) all = engine->buckets().relay() == nullptr ? 0 : all;
     world.broadcast({reinterpret_cast<std::byte*>(&all), sizeof(all)}, 0);
     return all != 0;
 }
@@ -39,24 +61,21 @@ void Relay::begin(std::size_t buckets, std::size_t slots) {
 void Relay::start(PushStatus& status, Deadline deadline, const engine::RelayProbe* probe) {
     each_engine(engines_, status, "load", -1, [&](engine::Engine& engine, std::size_t e) {
         const engine::Relay relay{memory_.region(), words_.ranks(), words_.engines(), e, from_};
-        probe == nullptr ? engine.buckets().relay(relay, deadline)
-                         : engine.buckets().probe_relay(relay, *probe, deadline);
+        engine::BucketRelay& there = relay_of(engine);
+        probe == nullptr ? there.take(relay, deadline) : there.take_probe(relay, *probe, deadline);
     });
 }
 
 bool Relay::wait_for_slot(PushStatus& status, Deadline deadline) {
     if (written_ < slots_) return !words_.stopped(from_);
     const std::uint64_t count = from_ + written_ + 1 - slots_;
-    auto look = Deadline::after(kLook);
-    engine::RelayLooks looks;
+    Looks looks;
     for (int late = behind(count); late >= 0; late = behind(count)) {
         if (words_.stopped(from_)) return false;
-        looks.again();
-        if (!looks.slow() || !look.passed()) continue;
-        look = Deadline::after(kLook);
+        if (!looks.whether_they_live()) continue;
         world_.check_members("relay");
         const auto e = static_cast<std::size_t>(late);
-        if (!engines_.empty() && engines_[e]->buckets().relay_answered() && !words_.stopped(from_)) {
+        if (!engines_.empty() && relay_of(*engines_[e]).answered() && !words_.stopped(from_)) {
             give_up(e, status, deadline);
             return false;
         }
@@ -72,17 +91,15 @@ bool Relay::wait_for_slot(PushStatus& status, Deadline deadline) {
 
 void Relay::wait_for_ranks(PushStatus& status, Deadline deadline, std::chrono::milliseconds at_most) {
     if (engines_.empty()) return;
-    auto look = Deadline::after(kLook), soon = deadline.within(at_most);
+    auto soon = deadline.within(at_most);
     std::uint64_t seen = progress();
-    engine::RelayLooks looks;
+    Looks looks;
     while (!all_taken() && !words_.stopped(from_)) {
-        looks.again();
-        if (!looks.slow() || !look.passed()) continue;
-        look = Deadline::after(kLook);
+        if (!looks.whether_they_live()) continue;
         world_.check_members("relay");
         for (std::size_t e = 0; e < engines_.size(); ++e) {
             // In this order: what it has not taken after its answer, it never will.
-            const bool early = engines_[e]->buckets().relay_answered() && !all_taken_by(e);
+            const bool early = relay_of(*engines_[e]).answered() && !all_taken_by(e);
             if (early && !words_.stopped(from_)) return give_up(e, status, deadline);
         }
         if (const std::uint64_t now = progress(); now != seen) {
@@ -107,7 +124,7 @@ void Relay::give_up(std::size_t engine, PushStatus& status, Deadline deadline) {
     stop();
     std::string why = "it ended the relay early";
     try {
-        engines_[engine]->buckets().wait_relayed(deadline);
+        relay_of(*engines_[engine]).wait_taken(deadline);
     } catch (const std::exception& error) {
         why = error.what();
     }
@@ -122,7 +139,7 @@ double Relay::wait_taken(PushStatus& status, Deadline deadline) {
     each_engine(
         engines_, status, "load", -1,
         [&](engine::Engine& engine, std::size_t) {
-            slowest = std::max(slowest, engine.buckets().wait_relayed(deadline));
+            slowest = std::max(slowest, relay_of(engine).wait_taken(deadline));
         },
         first);
     return slowest;

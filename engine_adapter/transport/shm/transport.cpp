@@ -13,6 +13,8 @@
 namespace tandem::engine {
 namespace {
 
+constexpr const char* kRelay = "load all buckets";
+
 // The same file once more, for an engine that is only to read it.
 FileDescriptor read_only(int fd) {
     FileDescriptor opened(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDONLY | O_CLOEXEC));
@@ -39,17 +41,11 @@ void ShmTransport::attach(const std::vector<Region>& regions, const TransferPlan
     relays_ = reply.header.contains("relays") && messages::bool_field(reply.header, "relays");
 }
 
-namespace {
-
-constexpr const char* kRelay = "load all buckets";
-
-}  // namespace
-
-void ShmTransport::relay(const Relay& relay, Deadline deadline) {
+void ShmTransport::take(const Relay& relay, Deadline deadline) {
     start(relay, nlohmann::json::object(), deadline);
 }
 
-void ShmTransport::probe_relay(const Relay& relay, const RelayProbe& probe, Deadline deadline) {
+void ShmTransport::take_probe(const Relay& relay, const RelayProbe& probe, Deadline deadline) {
     start(relay,
           {{"buckets", probe.buckets},
            {"bucket_bytes", probe.bucket_bytes},
@@ -59,7 +55,6 @@ void ShmTransport::probe_relay(const Relay& relay, const RelayProbe& probe, Dead
 }
 
 void ShmTransport::start(const Relay& relay, nlohmann::json header, Deadline deadline) {
-    require(relays_, "the engine does not take what is attached by a relay");
     require(relay_ == 0 && !any_in_flight(), "buckets are in flight already");
     header["op"] = "relay";
     header["ranks"] = relay.ranks;
@@ -71,7 +66,7 @@ void ShmTransport::start(const Relay& relay, nlohmann::json header, Deadline dea
     relay_ = connection().post(std::move(header), kRelay, deadline, {}, {&relay.words.fd, 1});
 }
 
-bool ShmTransport::relay_answered() {
+bool ShmTransport::answered() {
     if (relay_ == 0 || gone_) return true;
     try {
         return connection().answered(relay_, kRelay);
@@ -81,7 +76,7 @@ bool ShmTransport::relay_answered() {
     }
 }
 
-double ShmTransport::wait_relayed(Deadline deadline) {
+double ShmTransport::wait_taken(Deadline deadline) {
     require(relay_ != 0, "no relay is in flight");
     const std::int64_t request = std::exchange(relay_, 0);
     if (gone_) std::rethrow_exception(std::exchange(gone_, nullptr));

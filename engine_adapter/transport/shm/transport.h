@@ -8,18 +8,18 @@
 
 namespace tandem::engine {
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, private BucketRelay {
   public:
     using Transport::Transport;
     void attach(const std::vector<Region>& regions, const TransferPlan& plan, Deadline deadline) override;
-    bool relays() const override { return relays_; }
-    void relay(const Relay& relay, Deadline deadline) override;
-    void probe_relay(const Relay& relay, const RelayProbe& probe, Deadline deadline) override;
-    bool relay_answered() override;
-    double wait_relayed(Deadline deadline) override;
+    BucketRelay* relay() override { return relays_ ? this : nullptr; }
     void forget_in_flight() override;
 
   private:
+    void take(const Relay& relay, Deadline deadline) override;
+    void take_probe(const Relay& relay, const RelayProbe& probe, Deadline deadline) override;
+    bool answered() override;
+    double wait_taken(Deadline deadline) override;
     void start(const Relay& relay, nlohmann::json header, Deadline deadline);
     bool relays_ = false;
     std::int64_t relay_ = 0;   // the request; 0: none in flight

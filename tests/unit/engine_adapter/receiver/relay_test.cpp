@@ -154,7 +154,7 @@ class RelayTest : public ReceiverRig {
         return plan;
     }
     void start(Engine& engine, Deadline deadline = soon()) {
-        engine.buckets().relay({words_.region(), 2, 1, 0, from_}, deadline);
+        engine.buckets().relay()->take({words_.region(), 2, 1, 0, from_}, deadline);
     }
     void write(std::uint64_t count) {
         for (std::size_t rank = 0; rank < 2; ++rank) words_->write(rank, from_ + count);
@@ -166,7 +166,7 @@ class RelayTest : public ReceiverRig {
         engine->begin(version, soon());
         start(*engine);
         write(2);
-        EXPECT_GE(engine->buckets().wait_relayed(soon()), 0);
+        EXPECT_GE(engine->buckets().relay()->wait_taken(soon()), 0);
         return engine;
     }
 
@@ -175,15 +175,14 @@ class RelayTest : public ReceiverRig {
 };
 
 TEST_F(RelayTest, ComesWhereThePlanSaysOnWhichCoresItsRanksWrite) {
-    EXPECT_TRUE(connect()->buckets().relays());
+    EXPECT_NE(connect()->buckets().relay(), nullptr);
     plan_.cores.clear();
     const auto engine = connect_again();
-    EXPECT_FALSE(engine->buckets().relays());
-    EXPECT_THROW(start(*engine), InvalidArgument);
+    EXPECT_EQ(engine->buckets().relay(), nullptr);
     // More cores than the receiver has threads.
     plan_.cores = {0, 1, 2};
     engine->attach(regions(), plan_, soon());
-    EXPECT_FALSE(engine->buckets().relays());
+    EXPECT_EQ(engine->buckets().relay(), nullptr);
 }
 
 TEST_F(RelayTest, IsTakenAsItIsWrittenAndVerifiedAtTheEnd) {
@@ -192,13 +191,13 @@ TEST_F(RelayTest, IsTakenAsItIsWrittenAndVerifiedAtTheEnd) {
         stage(version);
         engine->begin(version, soon());
         start(*engine);
-        EXPECT_FALSE(engine->buckets().relay_answered());
+        EXPECT_FALSE(engine->buckets().relay()->answered());
         words_->write(0, from_ + 1);
         ASSERT_TRUE(eventually([&] { return words_->taken(0, 0) == from_ + 1; }));
         EXPECT_LE(words_->taken(0, 1), from_) << "nothing of rank 1's";
         write(2);
-        ASSERT_TRUE(eventually([&] { return engine->buckets().relay_answered(); }));
-        EXPECT_GE(engine->buckets().wait_relayed(soon()), 0);
+        ASSERT_TRUE(eventually([&] { return engine->buckets().relay()->answered(); }));
+        EXPECT_GE(engine->buckets().relay()->wait_taken(soon()), 0);
         EXPECT_EQ(words_->taken(0, 1), from_ + 2);
         engine->verify(checksums(), soon());
         engine->commit(version, manifest(version), soon());
@@ -238,28 +237,28 @@ TEST_F(RelayTest, IsNotWhatALaterBucketSays) {
 TEST_F(RelayTest, OutOfOrderIsRefused) {
     const auto engine = connect();
     start(*engine);
-    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().wait_relayed(soon()); }),
+    EXPECT_THAT(message_of<ProtocolError>([&] { engine->buckets().relay()->wait_taken(soon()); }),
                 HasSubstr("without an open version"));
     EXPECT_TRUE(words_->stopped(from_)) << "its ranks need not wait";
-    EXPECT_THROW(engine->buckets().wait_relayed(soon()), InvalidArgument);
+    EXPECT_THROW(engine->buckets().relay()->wait_taken(soon()), InvalidArgument);
     from_ = 2;
     engine->begin(1, soon());
     start(*engine);
     EXPECT_THROW(start(*engine), InvalidArgument);
     words_->stop(from_);
-    EXPECT_THROW(engine->buckets().wait_relayed(soon()), ProtocolError);
+    EXPECT_THROW(engine->buckets().relay()->wait_taken(soon()), ProtocolError);
     from_ = 4;
     for (const Relay& wrong :
          {Relay{words_.region(), 1, 1, 0, from_}, Relay{words_.region(), 2, 1, 1, from_}}) {
         engine->begin(2, soon());
-        engine->buckets().relay(wrong, soon());
-        EXPECT_THROW(engine->buckets().wait_relayed(soon()), ProtocolError);
+        engine->buckets().relay()->take(wrong, soon());
+        EXPECT_THROW(engine->buckets().relay()->wait_taken(soon()), ProtocolError);
         from_ += 2;
     }
     // Words that are not there.
     engine->begin(2, soon());
-    engine->buckets().relay({words_.region(), 2, 1 << 12, 0, from_}, soon());
-    EXPECT_THROW(engine->buckets().wait_relayed(soon()), Error);
+    engine->buckets().relay()->take({words_.region(), 2, 1 << 12, 0, from_}, soon());
+    EXPECT_THROW(engine->buckets().relay()->wait_taken(soon()), Error);
 }
 
 TEST_F(RelayTest, EndsWithItsDeadlineWithAnAbortAndWithItsTrainer) {
@@ -267,7 +266,7 @@ TEST_F(RelayTest, EndsWithItsDeadlineWithAnAbortAndWithItsTrainer) {
     engine->begin(1, soon());
     start(*engine, Deadline::after_ms(50));
     write(1);
-    EXPECT_THAT(message_of<DeadlineExceeded>([&] { engine->buckets().wait_relayed(soon()); }),
+    EXPECT_THAT(message_of<DeadlineExceeded>([&] { engine->buckets().relay()->wait_taken(soon()); }),
                 HasSubstr("not all buckets were written in time"));
     EXPECT_TRUE(words_->stopped(from_));
     from_ = 2;
@@ -294,10 +293,10 @@ TEST_F(RelayTest, OfAProbeWritesNoWeights) {
     const auto engine = connect();
     push(*engine, 1, 3);
     const auto probe = [&](const RelayProbe& what) {
-        engine->buckets().probe_relay({words_.region(), 2, 1, 0, from_}, what, soon());
+        engine->buckets().relay()->take_probe({words_.region(), 2, 1, 0, from_}, what, soon());
         write(what.buckets);
         from_ += what.buckets;
-        return engine->buckets().wait_relayed(soon());
+        return engine->buckets().relay()->wait_taken(soon());
     };
     EXPECT_GT(probe({40, 4096, 1000, 2}), 0);
     EXPECT_GT(probe({3, kRegion, 1 << 20, 1}), 0);

@@ -13,15 +13,19 @@ namespace {
 using test::OnTwoCores;
 
 // Lets relays through, which ForwardingEngine does not.
-class RelayingEngine : public ForwardingEngine {
+class RelayingEngine : public ForwardingEngine, public engine::BucketRelay {
   public:
     using ForwardingEngine::ForwardingEngine;
-    bool relays() const override { return engine_->buckets().relays(); }
-    void relay(const engine::Relay& relay, Deadline deadline) override {
-        engine_->buckets().relay(relay, deadline);
+    engine::BucketRelay* relay() override { return there() == nullptr ? nullptr : this; }
+    void take(const engine::Relay& relay, Deadline deadline) override { there()->take(relay, deadline); }
+    void take_probe(const engine::Relay& relay, const engine::RelayProbe& probe, Deadline deadline) override {
+        there()->take_probe(relay, probe, deadline);
     }
-    bool relay_answered() override { return engine_->buckets().relay_answered(); }
-    double wait_relayed(Deadline deadline) override { return engine_->buckets().wait_relayed(deadline); }
+    bool answered() override { return there()->answered(); }
+    double wait_taken(Deadline deadline) override { return there()->wait_taken(deadline); }
+
+  private:
+    engine::BucketRelay* there() { return engine_->buckets().relay(); }
 };
 
 TEST(RelayedSession, GivesTheWeightsAtAnyMeshDepthAndBucket) {
@@ -98,13 +102,13 @@ auto second_as(E*& made) {
 class BeginsLate final : public RelayingEngine {
   public:
     using RelayingEngine::RelayingEngine;
-    void relay(const engine::Relay& relay, Deadline deadline) override {
-        begin_ = [=, this] { RelayingEngine::relay(relay, deadline); };
+    void take(const engine::Relay& relay, Deadline deadline) override {
+        begin_ = [=, this] { RelayingEngine::take(relay, deadline); };
         asked_ = 0;
     }
-    bool relay_answered() override {
+    bool answered() override {
         if (++asked_ == 2) begin_();
-        return asked_ > 2 && RelayingEngine::relay_answered();
+        return asked_ > 2 && RelayingEngine::answered();
     }
     int asked() const { return asked_; }
 
@@ -140,10 +144,10 @@ TEST(RelayedSession, WaitsForAnEngineRankThatIsFarBehind) {
 class Refuses final : public RelayingEngine {
   public:
     using RelayingEngine::RelayingEngine;
-    void relay(const engine::Relay& relay, Deadline deadline) override {
+    void take(const engine::Relay& relay, Deadline deadline) override {
         engine::Relay wrong = relay;
         --wrong.ranks;
-        RelayingEngine::relay(wrong, deadline);
+        RelayingEngine::take(wrong, deadline);
     }
 };
 
@@ -189,12 +193,12 @@ class FailsOnce final : public RelayingEngine {
   public:
     FailsOnce(std::unique_ptr<engine::Engine> engine, Step step)
         : RelayingEngine(std::move(engine)), step_(step) {}
-    void relay(const engine::Relay& relay, Deadline deadline) override {
+    void take(const engine::Relay& relay, Deadline deadline) override {
         if (step_ == Step::start) fail_once();
-        RelayingEngine::relay(relay, deadline);
+        RelayingEngine::take(relay, deadline);
     }
-    double wait_relayed(Deadline deadline) override {
-        const double ms = RelayingEngine::wait_relayed(deadline);
+    double wait_taken(Deadline deadline) override {
+        const double ms = RelayingEngine::wait_taken(deadline);
         if (step_ == Step::answer) fail_once();
         return ms;
     }
