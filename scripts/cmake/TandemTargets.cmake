@@ -27,8 +27,8 @@ endfunction()
 # TANDEM_WITH_CUDA as 1 or 0.
 # CI, the quickstart and the sanitizer builds join the sources of a target into one where they can (CMAKE_UNITY_BUILD),
 # which halves a build from nothing and lengthens one after a change: the presets dev and cpu do not. So names in the unnamed
-# namespaces of a folder differ. Of the sources for CUDA those of CUDA_JOINED are joined, the others stay alone: nvcc reads the
-# headers of each four times, which takes longer than what a small kernel is made of.
+# namespaces of a folder differ. Of the sources for CUDA those of CUDA_JOINED are joined, into what NAME_joined then names; the
+# others stay alone: nvcc reads the headers of each four times, which takes longer than what a small kernel is made of.
 function(tandem_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;CUDA_SOURCES;CUDA_JOINED;CUDA_DEPS" ${ARGN})
   if(ARG_CUDA_JOINED AND CMAKE_UNITY_BUILD)
@@ -37,6 +37,7 @@ function(tandem_library name)
     set(joined ${CMAKE_CURRENT_BINARY_DIR}/${name}_joined.cu)
     file(CONFIGURE OUTPUT ${joined} CONTENT "${text}")
     list(APPEND ARG_CUDA_SOURCES ${joined})
+    set(${name}_joined ${joined} PARENT_SCOPE)
   else()
     list(APPEND ARG_CUDA_SOURCES ${ARG_CUDA_JOINED})
   endif()
