@@ -13,8 +13,11 @@
 
 #include "common/error.h"
 #include "engine_adapter/transport/transport.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
+
+using test::soon;
 
 // One end to end set-up. The engine at the other end holds TransportRig::tensors() and a whole version of
 // them (all bytes zero); nothing is attached.
@@ -54,8 +57,6 @@ inline void PrintTo(const Backend& backend, std::ostream* out) {
 
 class TransportContract : public testing::TestWithParam<Backend> {
   protected:
-    static Deadline soon() { return Deadline::after_ms(5000); }
-
     TransportContract() {
         // Bytes that tell where they lie; as bfloat16 and as float32 they are ordinary numbers.
         for (std::size_t r = 0; r < 2; ++r) {

@@ -6,6 +6,7 @@
 #include "engine_adapter/transport/cuda_ipc/transport.h"
 #include "tests/contract/transport/engine_process.h"
 #include "tests/support/run_tests.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
 namespace {
@@ -24,7 +25,7 @@ class CudaIpcRig : public TransportRig {
 
   protected:
     void connect(const std::string& address) {
-        connection_ = std::make_shared<Connection>(Channel::connect(address, Deadline::after_ms(20'000)));
+        connection_ = std::make_shared<Connection>(Channel::connect(address, test::soon()));
         transport_ = std::make_unique<CudaIpcTransport>(connection_);
     }
 
@@ -69,7 +70,7 @@ class Refusals : public testing::Test {
         TransferPlan plan;
         plan.first = {0};
         try {
-            rig_.transport().attach({region}, plan, Deadline::after_ms(5000));
+            rig_.transport().attach({region}, plan, test::soon());
         } catch (const Error& error) {
             return error.what();
         }

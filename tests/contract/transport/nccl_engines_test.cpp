@@ -8,10 +8,13 @@
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/comm/fake_nccl.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using test::error_of;
 
@@ -21,10 +24,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr std::size_t kHalf = TransportRig::kBytes / 2;
-
-Deadline soon() {
-    return Deadline::after_ms(10'000);
-}
 
 // Tensor "a" in two buckets, "b" in a third; `shift` bytes further on in the region.
 TransferPlan plan_at(std::uint64_t shift) {

@@ -12,10 +12,13 @@
 #include "tests/contract/transport/nccl_rig.h"
 #include "tests/emulated_gpu/emulated.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/comm/fake_nccl.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using test::error_of;
 using testing::HasSubstr;
@@ -28,10 +31,6 @@ using comm::nccl::Type;
 constexpr Device kEngineGpu{DeviceType::cuda, 1};
 constexpr std::size_t kBytes = 1 << 16;  // of a bucket
 
-Deadline soon_in_a_room() {
-    return Deadline::after_ms(10'000);
-}
-
 // Trainer rank 0 as NCCL sees it, and an engine rank; bucket b is kBytes of 'a' + b.
 class NcclRooms : public testing::Test {
   protected:
@@ -39,8 +38,8 @@ class NcclRooms : public testing::Test {
         fake::reset();
         comm::nccl::UniqueId id{};
         fake::api().get_unique_id(&id);
-        auto joined = std::async(std::launch::async, [&] { member_.join(id, 1, 2, soon_in_a_room(), {}); });
-        trainer_.emplace(fake::api(), id, 0, 2, "weights", soon_in_a_room());
+        auto joined = std::async(std::launch::async, [&] { member_.join(id, 1, 2, soon(), {}); });
+        trainer_.emplace(fake::api(), id, 0, 2, "weights", soon());
         joined.get();
     }
     ~NcclRooms() override {
@@ -58,7 +57,7 @@ class NcclRooms : public testing::Test {
         }
         member_.prepare(plan);
     }
-    static Announced announced(int bucket) { return {bucket + 1, bucket, NcclForm::send, soon_in_a_room()}; }
+    static Announced announced(int bucket) { return {bucket + 1, bucket, NcclForm::send, soon()}; }
     bool start(int bucket) { return member_.start_receive(announced(bucket), {}); }
     const std::byte* receive(int bucket) {
         member_.receive(announced(bucket), {});
@@ -66,7 +65,7 @@ class NcclRooms : public testing::Test {
     }
     Event send(int bucket) {
         const Span bytes = region_.span().subspan(static_cast<std::size_t>(bucket) * kBytes, kBytes);
-        trainer_->launch("send", soon_in_a_room(), [&](const comm::nccl::Api& api, Comm comm) {
+        trainer_->launch("send", soon(), [&](const comm::nccl::Api& api, Comm comm) {
             return api.send(bytes.data, bytes.bytes, Type::uint8, 1, comm, api.native_stream(sends_));
         });
         return sends_.record();
@@ -113,7 +112,7 @@ TEST_F(NcclRooms, TheNextBucketComesWhileThisOneIsRead) {
     EXPECT_TRUE(holds(receive(1), 'b'));  // all of it, and in a slot of its own
     EXPECT_EQ(copied.poll(), Poll::pending);
     open();
-    copied.wait(soon_in_a_room());
+    copied.wait(soon());
     EXPECT_TRUE(all(read_.data(), 'a'));
 }
 
@@ -135,11 +134,11 @@ TEST_F(NcclRooms, ARoomTakesNothingBeforeItWasRead) {
     EXPECT_EQ(sent.poll(), Poll::pending);  // nobody takes it
     EXPECT_TRUE(holds(slot, 'a'));
     open();
-    copied.wait(soon_in_a_room());
+    copied.wait(soon());
     EXPECT_TRUE(all(read_.data(), 'a'));
     EXPECT_EQ(receive(2), slot);
     EXPECT_TRUE(holds(slot, 'c'));
-    sent.wait(soon_in_a_room());
+    sent.wait(soon());
 }
 
 TEST_F(NcclRooms, OneBucketHasOneRoom) {

@@ -5,8 +5,11 @@
 #include "engine_adapter/transport/nccl/transport.h"
 #include "tests/contract/transport/contract.h"
 #include "tests/support/device_bytes.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
+
+using test::soon;
 
 inline constexpr Device kTrainerGpu{DeviceType::cuda, 0};
 
@@ -30,7 +33,6 @@ class NcclRig final : public TransportRig {
     void stop_engine() override { ((*engine_).*Stop)(); }
 
   private:
-    static Deadline soon() { return Deadline::after_ms(20'000); }
     const ExportArena arenas_[2]{ExportArena::create(kTrainerGpu, kRegionBytes),
                                  ExportArena::create(kTrainerGpu, kRegionBytes)};
     std::unique_ptr<Side> engine_;

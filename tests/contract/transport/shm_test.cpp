@@ -4,6 +4,7 @@
 #include "common/device/shared_arena.h"
 #include "engine_adapter/transport/shm/transport.h"
 #include "tests/contract/transport/engine_here.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
 namespace {
@@ -12,8 +13,7 @@ class ShmRig final : public TransportRig {
   public:
     ShmRig() {
         for (auto& arena : arenas_) arena = SharedArena::create("contract", kRegionBytes);
-        connection_ =
-            std::make_shared<Connection>(Channel::connect(engine_.address(), Deadline::after_ms(5000)));
+        connection_ = std::make_shared<Connection>(Channel::connect(engine_.address(), test::soon()));
         transport_ = std::make_unique<ShmTransport>(connection_);
     }
     Transport& transport() override { return *transport_; }

@@ -15,10 +15,12 @@
 #include "engine_adapter/tandem/engine.h"
 #include "tests/contract/transport/tcp_proxy.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
+
+using test::soon;
 
 using test::error_of;
 using test::Mischief;

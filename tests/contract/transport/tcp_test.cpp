@@ -4,6 +4,7 @@
 
 #include "engine_adapter/transport/tcp/transport.h"
 #include "tests/contract/transport/engine_here.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
 namespace {
@@ -22,7 +23,7 @@ class TcpRig final : public TransportRig {
         for (auto& region : memory_) region.resize(kRegionBytes);
         const TcpAddress to{"127.0.0.1", std::to_string(engine_.data_port())};
         const TcpOptions options{.connections = connections};
-        const Deadline deadline = Deadline::after_ms(5000);
+        const Deadline deadline = test::soon();
         connection_ = std::make_shared<Connection>(
             remote ? Channel(std::move(tcp::dial(to, tcp::Kind::control, kKey, 1, options, "the engine",
                                                  "connect", deadline)

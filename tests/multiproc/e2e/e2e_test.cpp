@@ -15,6 +15,7 @@
 #include "sync/session/session.h"
 #include "tests/multiproc/e2e/rig.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
@@ -45,7 +46,7 @@ class EndToEnd : public testing::Test {
         comm::run_threads(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
             ShardedSet source(sets, DeviceMesh::create(world, {kRanks}, {"dp"}));
             std::unique_ptr<engine::Engine> port;
-            if (world->rank() == 0) port = engine::connect(url, Deadline::after_ms(10'000));
+            if (world->rank() == 0) port = engine::connect(url, test::soon());
             sync::SessionOptions options;
             options.bucket_bytes = 4096;
             options.before_load = before_load;
@@ -144,7 +145,7 @@ TEST_F(EndToEnd, ACorruptedBucketFailsOnEveryRankAndTheNextPushServesAgain) {
                 corrupt = false;
                 http::Client client(url);
                 const http::Response refusal =
-                    client.request("POST", "/generate", R"({"input_ids": [1]})", Deadline::after_ms(10'000));
+                    client.request("POST", "/generate", R"({"input_ids": [1]})", test::soon());
                 EXPECT_EQ(refusal.status, 503);
                 EXPECT_THAT(refusal.body, HasSubstr("corrupted"));
                 EXPECT_THAT(refusal.body, HasSubstr("bucket 1"));

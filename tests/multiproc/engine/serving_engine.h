@@ -13,14 +13,13 @@
 #include "common/http/client.h"
 #include "engine_adapter/connect.h"
 #include "tests/multiproc/engine/program.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 
-inline Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
+using test::soon;
 
 // The transfer of all of a tensor, which lies at `offset` of region 0.
 inline Transfer whole_tensor(std::size_t index, const TensorInfo& info, std::size_t offset) {

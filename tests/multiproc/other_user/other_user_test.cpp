@@ -20,11 +20,14 @@
 #include "common/http/client.h"
 #include "tests/multiproc/engine/program.h"
 #include "tests/multiproc/other_user/as_nobody.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/model/temporary_directory.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem {
 namespace {
+
+using test::soon;
 
 using test::exit_code_of;
 using test::start_as_nobody;
@@ -75,7 +78,6 @@ TEST_F(OtherUser, NeitherReachesTheReceiverNorFillsTheLog) {
         {"serve", "--model", directory.path(), "--listen", "127.0.0.1:0", "--threads", "1"});
     const std::string url = program.url();
     ASSERT_FALSE(url.empty()) << program.output();
-    const auto soon = [] { return Deadline::after_ms(20'000); };
     const std::string receiver =
         http::Client(url).get_json("/model_info", soon())["tandem"]["receiver"].get<std::string>();
     const std::string name = receiver.substr(receiver.find(':') + 1);

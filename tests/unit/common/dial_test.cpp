@@ -14,19 +14,18 @@
 #include "tests/support/error_of.h"
 #include "tests/support/free_port.h"
 #include "tests/support/silent_port.h"
+#include "tests/support/soon.h"
 
 namespace tandem {
 namespace {
+
+using test::soon;
 
 using test::error_of;
 using test::SilentPort;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
 
 // A resolver that knows these addresses.
 Lookup says(const std::vector<std::string>& hosts) {

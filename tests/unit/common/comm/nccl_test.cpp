@@ -15,6 +15,7 @@
 #include "tests/contract/comm/checks.h"
 #include "tests/contract/comm/on_gpu.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/comm/nccl_rig.h"
 
 namespace tandem::comm::nccl {
@@ -106,7 +107,7 @@ TEST_F(Nccl, ABatchIsOneLaunch) {
             const Span part = memory.span().subspan(512 * i, 512);
             items.push_back({part, part});
         }
-        world->all_gather(items, stream).wait(Deadline::after_ms(5000));
+        world->all_gather(items, stream).wait(test::soon());
     });
     EXPECT_EQ(fake::count("group 5"), 1);
 }
@@ -123,7 +124,7 @@ TEST_F(Nccl, ALaunchIsLookedForBeforeAnybodySleeps) {
         bool awake = false;
         for (int i = 0; i < 50 && !awake; ++i) {
             const int before = fake::count("look");
-            world->broadcast(memory.span(), 0, stream).wait(Deadline::after_ms(20'000));
+            world->broadcast(memory.span(), 0, stream).wait(test::soon());
             awake = fake::count("look") == before + 3;
         }
         EXPECT_TRUE(awake);
@@ -179,7 +180,7 @@ TEST_F(Nccl, WhoDoesNotCallIsNamed) {
     const auto start = std::chrono::steady_clock::now();
     run(3, [](const World& world) {
         Stream stream = Stream::make(kGpu, "work");
-        world->barrier(stream).wait(Deadline::after_ms(5000));
+        world->barrier(stream).wait(test::soon());
         world->barrier();
         if (world->rank() == 2) {
             while (!world->aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -187,7 +188,7 @@ TEST_F(Nccl, WhoDoesNotCallIsNamed) {
         }
         world->set_timeout(std::chrono::milliseconds(300));
         const Work work = world->barrier(stream);
-        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        const std::string error = error_of([&] { work.wait(test::soon()); });
         EXPECT_THAT(error, HasSubstr("barrier on 'world'"));
         EXPECT_THAT(error, HasSubstr("rank 2"));
         EXPECT_THAT(error, Not(AnyOf(HasSubstr("with rank 0: not"), HasSubstr("with rank 1: not"))));
@@ -213,7 +214,7 @@ TEST_F(Nccl, WhoDoesNotSendIsNamed) {
         const Buffer memory(256, "test", device_pool(kGpu));
         const P2POp op{P2POp::Kind::recv, 1, memory.span()};
         const Work work = world->p2p(std::span(&op, 1), stream);
-        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        const std::string error = error_of([&] { work.wait(test::soon()); });
         EXPECT_THAT(error, AllOf(HasSubstr("p2p on 'world'"), HasSubstr("rank 1")));
         stream.synchronize();
     });
@@ -227,7 +228,7 @@ TEST_F(Nccl, CallsThatDisagreeEndAtTheDeadlineWithWhatEachRankWaitsFor) {
         world->barrier();
         world->set_timeout(std::chrono::milliseconds(300));
         const Work work = world->rank() == 0 ? world->barrier(stream) : other->barrier(stream);
-        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        const std::string error = error_of([&] { work.wait(test::soon()); });
         EXPECT_THAT(error, HasSubstr("rank 0 waits in barrier on 'world', rank 1 in barrier on 'other'"));
         stream.synchronize();
     });
@@ -246,7 +247,7 @@ TEST_F(Nccl, AnAsynchronousErrorEndsTheJob) {
         fake::Behaviour behaviour;
         behaviour.asynchronous = Result::remote_error;
         fake::set(behaviour);
-        const std::string error = error_of([&] { work.wait(Deadline::after_ms(20'000)); });
+        const std::string error = error_of([&] { work.wait(test::soon()); });
         EXPECT_THAT(error, HasSubstr("barrier on 'world': NCCL reports error 6: the last error's words"));
     });
 }
@@ -264,7 +265,7 @@ TEST_F(Nccl, LaunchesFollowEachOtherOverStreamsAndGroups) {
             before = world->all_reduce(memory.span(), DType::float32, ReduceOp::sum, one);
             last = other->all_reduce(memory.span(), DType::float32, ReduceOp::sum, two);
         }
-        last.wait(Deadline::after_ms(20'000));
+        last.wait(test::soon());
         EXPECT_EQ(before.poll(), Poll::done);  // the last launch waited for it
         two.synchronize();
     });
@@ -296,7 +297,7 @@ TEST_F(Nccl, StreamsInterleaveInOneOrder) {
             const GatherItem item{parts[round].span(), wholes[round].span()};
             works.push_back(world->all_gather(std::span(&item, 1), gathers));
         }
-        for (const Work& work : works) work.wait(Deadline::after_ms(20'000));
+        for (const Work& work : works) work.wait(test::soon());
         std::vector<float> whole(3 * kCount);
         for (std::size_t round = 0; round < kRounds; ++round) {
             copy(gathers, wholes[round].span(),

@@ -15,6 +15,7 @@
 #include "common/device/stream.h"
 #include "common/device/tier.h"
 #include "common/error.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/device/cuda_rig.h"
 
 namespace tandem {
@@ -37,7 +38,7 @@ TEST_F(CudaRules, PinnedMemoryTakesTheContextThatIsThere) {
         const auto tier = make_pinned_tier(std::size_t{1} << 23, "cuda_test");
         EXPECT_EQ(current_context(), context);  // an op that stages goes on launching there
         EXPECT_EQ(fake.contexts.size(), 1U);    // and the first GPU has none
-        stream.record().wait(Deadline::after_ms(1000));
+        stream.record().wait(test::soon());
     });
     on_its_own_thread([&] {
         ASSERT_EQ(current_context(), nullptr);

@@ -19,6 +19,7 @@
 #include "common/device/tier.h"
 #include "common/device/virtual_arena.h"
 #include "common/tensor/tensor.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/device/cuda_rig.h"
 
 namespace tandem {
@@ -94,7 +95,7 @@ TEST_F(Cuda, EventsArePendingUntilTheStreamGetsThere) {
     EXPECT_THAT(message<DeadlineExceeded>([&] { event.wait(Deadline::after_ms(5)); }),
                 HasSubstr("stream slow"));
     fake.let_go();
-    event.wait(Deadline::after_ms(1000));
+    event.wait(test::soon());
     EXPECT_EQ(event.poll(), Poll::done);
     EXPECT_EQ(called, 0);
     stream.synchronize();
@@ -279,7 +280,7 @@ TEST_F(Cuda, SharedEventsAreRecordedAndWaitedForOnStreams) {
     event.record(stream);
     EXPECT_THROW(event.wait(Deadline::after_ms(2)), DeadlineExceeded);
     fake.let_go();
-    event.wait(Deadline::after_ms(1000));
+    event.wait(test::soon());
     SharedEvent::open(kGpu, handle).wait(stream);
     EXPECT_THAT(fake.calls, Contains("cuStreamWaitEvent"));
     Stream cpu = Stream::make_inline();

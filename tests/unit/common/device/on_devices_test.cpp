@@ -12,6 +12,7 @@
 #include "common/device/tier.h"
 #include "common/tensor/tensor.h"
 #include "tests/emulated_gpu/emulated.h"
+#include "tests/support/soon.h"
 
 namespace tandem {
 namespace {
@@ -75,7 +76,7 @@ TEST_P(OnDevice, EventsOrderStreamsOfTwoKinds) {
         });
     }
     worker.synchronize();
-    other.record().wait(Deadline::after_ms(10'000));
+    other.record().wait(test::soon());
 }
 
 TEST_P(OnDevice, HostCallsComeInOrder) {

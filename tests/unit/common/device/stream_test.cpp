@@ -10,13 +10,12 @@
 
 #include "common/device/stream.h"
 #include "common/error.h"
+#include "tests/support/soon.h"
 
 namespace tandem {
 namespace {
 
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
+using test::soon;
 
 TEST(Stream, InlineRunsAtOnce) {
     Stream stream = Stream::make_inline();

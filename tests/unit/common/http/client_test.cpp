@@ -15,10 +15,13 @@
 #include "common/http/server.h"
 #include "tests/support/ipv6.h"
 #include "tests/support/silent_port.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/http/raw_connection.h"
 
 namespace tandem::http {
 namespace {
+
+using test::soon;
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -51,8 +54,6 @@ class HttpClient : public testing::Test {
         server.start();
     }
     ~HttpClient() override { server.stop(); }
-    static Deadline soon() { return Deadline::after_ms(10'000); }
-
     std::vector<Responder> waiting;  // of the server's thread
     Server server;
 };
@@ -67,7 +68,7 @@ TEST_F(HttpClient, JsonThereAndBackOverOneConnection) {
 
 TEST_F(HttpClient, NoChildInheritsASocketOfClientOrServer) {
     Client client(url_of(server.port()));
-    client.post_json("/echo", {{"n", 1}}, Deadline::after_ms(5000));
+    client.post_json("/echo", {{"n", 1}}, soon());
     int sockets = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         std::error_code gone;
@@ -176,7 +177,7 @@ TEST(HttpClientAgainstBadPeers, ASilentAddressLeavesTimeToTheNext) {
     Server server({.listen = "[::1]:" + port});
     server.route("GET", "/", [](const Request&, Responder out) { out.send(200, "here", "text/plain"); });
     server.start();
-    EXPECT_EQ(client.request("GET", "/", "", Deadline::after_ms(20'000)).body, "here");
+    EXPECT_EQ(client.request("GET", "/", "", soon()).body, "here");
     server.stop();
 }
 
@@ -188,7 +189,7 @@ TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
     int unused_port = 0;
     { unused_port = SilentListener().port(); }
     Client refused(url_of(unused_port));
-    EXPECT_THAT(error_of([&] { refused.request("GET", "/", "", Deadline::after_ms(5000)); }),
+    EXPECT_THAT(error_of([&] { refused.request("GET", "/", "", soon()); }),
                 HasSubstr("connect with " + url_of(unused_port)));
 
     const SilentListener rubbish;
@@ -203,7 +204,7 @@ TEST(HttpClientAgainstBadPeers, SilenceRefusalAndRubbish) {
             ::close(fd);
         });
         Client victim(url_of(rubbish.port()));
-        EXPECT_THAT(error_of([&] { victim.request("GET", "/x", "", Deadline::after_ms(5000)); }),
+        EXPECT_THAT(error_of([&] { victim.request("GET", "/x", "", soon()); }),
                     HasSubstr("GET /x with " + url_of(rubbish.port())));
         peer.join();
     }
@@ -221,7 +222,7 @@ TEST(HttpClientAgainstBadPeers, AnAnswerMayHaveCookiesOfAProxy) {
         ::close(fd);
     });
     Client client(url_of(proxy.port()));
-    EXPECT_EQ(client.request("GET", "/", "", Deadline::after_ms(20'000)).body, "ok");
+    EXPECT_EQ(client.request("GET", "/", "", soon()).body, "ok");
     peer.join();
 }
 
@@ -242,7 +243,7 @@ TEST(HttpClientAgainstBadPeers, WhatProxiesAnnounceIsNotTheAnswer) {
     });
     Client client(url_of(proxy.port()));
     for (const char* body : {"one", "two"}) {
-        const Response answer = client.request("GET", "/", "", Deadline::after_ms(20'000));
+        const Response answer = client.request("GET", "/", "", soon());
         EXPECT_EQ(answer.status, 200);
         EXPECT_EQ(answer.body, body);
     }

@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/http/server.h"
+#include "tests/support/soon.h"
 
 namespace tandem::http {
 namespace {
@@ -40,7 +41,7 @@ class UnixSocket : public testing::Test {
         return "accepted";
     }
     static int ask(const std::string& url) {
-        return Client(url).request("GET", "/host", "", Deadline::after_ms(5000)).status;
+        return Client(url).request("GET", "/host", "", test::soon()).status;
     }
 
     fs::path folder;

@@ -11,16 +11,15 @@
 
 #include "common/error.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 
 namespace tandem {
 namespace {
 
+using test::soon;
+
 using test::error_of;
 using ::testing::HasSubstr;
-
-Deadline shortly() {
-    return Deadline::after_ms(20'000);
-}
 
 ChildOptions shell(const std::string& script) {
     return {.command = {"sh", "-c", script}};
@@ -28,7 +27,7 @@ ChildOptions shell(const std::string& script) {
 
 int exit_code_of(const ChildOptions& options) {
     const ChildProcess child(options);
-    const auto end = child.wait(shortly());
+    const auto end = child.wait(soon());
     EXPECT_TRUE(end && end->known);
     return end ? end->exit_code : -1;
 }
@@ -44,14 +43,14 @@ TEST(ChildProcess, AnswersLineByLine) {
     ChildOptions options = shell("while read x; do echo got $x; echo more; done; printf 'no end'");
     options.piped = true;
     ChildProcess child(options);
-    EXPECT_EQ(child.ask("one", shortly()), "got one");
-    EXPECT_EQ(child.read_line(shortly()), "more");
-    EXPECT_EQ(child.ask("two", shortly()), "got two");
-    EXPECT_EQ(child.read_line(shortly()), "more");
+    EXPECT_EQ(child.ask("one", soon()), "got one");
+    EXPECT_EQ(child.read_line(soon()), "more");
+    EXPECT_EQ(child.ask("two", soon()), "got two");
+    EXPECT_EQ(child.read_line(soon()), "more");
     EXPECT_THROW(child.read_line(Deadline::after_ms(1)), DeadlineExceeded);
     EXPECT_FALSE(child.ended());
     child.kill();
-    EXPECT_EQ(child.read_line(shortly()), "");
+    EXPECT_EQ(child.read_line(soon()), "");
     EXPECT_EQ(child.ended()->signal, SIGKILL);
 }
 
@@ -109,7 +108,7 @@ TEST(ChildProcess, IsAskedToEndAndHasItsTime) {
         options.patience = std::chrono::milliseconds(patient ? 20'000 : 0);
         {
             ChildProcess child(options);
-            EXPECT_EQ(child.read_line(shortly()), "ready");
+            EXPECT_EQ(child.read_line(soon()), "ready");
             if (patient) child.signal(SIGTERM);
         }
         EXPECT_EQ(std::filesystem::remove(file), patient);

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/store/store.h"
 #include "common/store/store_session.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/store/raw_client.h"
 
 namespace tandem {
@@ -21,12 +22,12 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 std::shared_ptr<Store> connect(const TcpStoreServer& server) {
-    return connect_tcp_store("127.0.0.1", server.port(), Deadline::after_ms(20'000));
+    return connect_tcp_store("127.0.0.1", server.port(), test::soon());
 }
 
 bool serves(const TcpStoreServer& server) {
     connect(server)->set("still", "there");
-    return connect(server)->get("still", Deadline::after_ms(20'000)) == "there";
+    return connect(server)->get("still", test::soon()) == "there";
 }
 
 std::size_t resident_bytes() {
@@ -54,7 +55,7 @@ TEST(StoreLimits, AllBytesTogether) {
     EXPECT_THROW(store->set("b", std::string(700'000, 'x')), Error);
     const auto again = connect(server);
     again->set("a", std::string(300'000, 'y'));  // in its own place
-    EXPECT_EQ(again->get("a", Deadline::after_ms(5000)), std::string(300'000, 'y'));
+    EXPECT_EQ(again->get("a", test::soon()), std::string(300'000, 'y'));
     // Halves of requests count as well.
     std::list<RawClient> clients;
     int closed = 0;

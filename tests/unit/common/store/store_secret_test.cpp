@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/store/store.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/store/raw_client.h"
 
 namespace tandem {
@@ -20,7 +21,7 @@ const std::string kText = "correct horse battery staple";
 const JobSecret kSecret(kText);
 
 std::shared_ptr<Store> connect(int port, const std::optional<JobSecret>& secret) {
-    return connect_tcp_store("127.0.0.1", port, Deadline::after_ms(20'000), secret);
+    return connect_tcp_store("127.0.0.1", port, test::soon(), secret);
 }
 
 std::string refusal(int port, const std::optional<JobSecret>& secret) {
@@ -36,7 +37,7 @@ std::string refusal(int port, const std::optional<JobSecret>& secret) {
 TEST(StoreSecret, JoinsThoseWhoKnowIt) {
     const TcpStoreServer server("127.0.0.1", 0, {.secret = kSecret});
     connect(server.port(), kSecret)->set("a", "1");
-    EXPECT_EQ(connect(server.port(), JobSecret(kText))->get("a", Deadline::after_ms(5000)), "1");
+    EXPECT_EQ(connect(server.port(), JobSecret(kText))->get("a", test::soon()), "1");
 }
 
 TEST(StoreSecret, RefusesEverybodyElse) {

@@ -17,6 +17,7 @@
 #include "tests/support/free_port.h"
 #include "tests/support/ipv6.h"
 #include "tests/support/silent_port.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/store/raw_client.h"
 
 namespace tandem {
@@ -31,7 +32,7 @@ struct Backend {
     std::shared_ptr<Store> memory;
 
     std::shared_ptr<Store> open() const {
-        if (server) return connect_tcp_store("127.0.0.1", server->port(), Deadline::after_ms(5000));
+        if (server) return connect_tcp_store("127.0.0.1", server->port(), test::soon());
         return memory ? memory : make_file_store(directory);
     }
 };
@@ -62,7 +63,7 @@ TEST_P(StoreTest, KeepsBytes) {
     one->set("large", large);
     one->set("twice", "first");
     one->set("twice", "");
-    const auto deadline = Deadline::after_ms(5000);
+    const auto deadline = test::soon();
     EXPECT_EQ(other->get("a/b ../..", deadline), all);
     EXPECT_EQ(other->get("", deadline), "empty key");
     EXPECT_EQ(other->get("large", deadline), large);
@@ -75,7 +76,7 @@ TEST_P(StoreTest, GetWaitsForTheKey) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         backend_.open()->set("late", "here");
     });
-    EXPECT_EQ(store->get("late", Deadline::after_ms(10'000)), "here");
+    EXPECT_EQ(store->get("late", test::soon()), "here");
     late.join();
 }
 
@@ -88,7 +89,7 @@ TEST_P(StoreTest, GetGivesUpNamingTheKey) {
         EXPECT_THAT(error.what(), HasSubstr("'never'"));
     }
     store->set("never", "1");
-    EXPECT_EQ(store->get("never", Deadline::after_ms(5000)), "1");  // the client goes on
+    EXPECT_EQ(store->get("never", test::soon()), "1");  // the client goes on
 }
 
 TEST_P(StoreTest, AddsFromManyThreads) {
@@ -101,14 +102,14 @@ TEST_P(StoreTest, AddsFromManyThreads) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(backend_.open()->add("sum", 0), 4 * (13 * 3 - 12));
-    EXPECT_EQ(backend_.open()->get("sum", Deadline::after_ms(1000)), std::to_string(4 * (13 * 3 - 12)));
+    EXPECT_EQ(backend_.open()->get("sum", test::soon()), std::to_string(4 * (13 * 3 - 12)));
 }
 
 TEST_P(StoreTest, AddRefusesText) {
     const auto store = backend_.open();
     store->set("text", "12 apples");
     EXPECT_THROW(store->add("text", 1), InvalidArgument);
-    EXPECT_EQ(store->get("text", Deadline::after_ms(1000)), "12 apples");
+    EXPECT_EQ(store->get("text", test::soon()), "12 apples");
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values("memory", "file", "tcp"),
@@ -153,9 +154,9 @@ TEST(TcpStore, ListensAtAllAddressesOfItsHost) {
     std::vector<std::string> hosts{"127.0.0.1"};
     if (test::has_ipv6()) hosts.emplace_back("::1");
     for (const std::string& host : hosts) {
-        const auto store = connect_tcp_store(host, server.port(), Deadline::after_ms(20'000));
+        const auto store = connect_tcp_store(host, server.port(), test::soon());
         store->set(host, "seen");
-        EXPECT_EQ(store->get(host, Deadline::after_ms(20'000)), "seen");
+        EXPECT_EQ(store->get(host, test::soon()), "seen");
     }
     EXPECT_TRUE(server.loopback());
 }
@@ -170,9 +171,9 @@ TEST(TcpStore, ASilentAddressLeavesTimeToTheNext) {
         return;
     }
     const TcpStoreServer server("::1", silent.port());
-    const auto store = connect_tcp_store("localhost", silent.port(), Deadline::after_ms(20'000));
+    const auto store = connect_tcp_store("localhost", silent.port(), test::soon());
     store->set("a", "1");
-    EXPECT_EQ(store->get("a", Deadline::after_ms(5000)), "1");
+    EXPECT_EQ(store->get("a", test::soon()), "1");
 }
 
 // One that is silent, and answers later.
@@ -185,15 +186,15 @@ TEST(TcpStore, RankZerosHostMayBeSilentAtFirst) {
         silent.reset();
         server.emplace("127.0.0.1", port);
     });
-    const auto store = connect_tcp_store("127.0.0.1", port, Deadline::after_ms(60'000));
+    const auto store = connect_tcp_store("127.0.0.1", port, test::soon());
     later.join();
     store->set("a", "1");
-    EXPECT_EQ(store->get("a", Deadline::after_ms(5000)), "1");
+    EXPECT_EQ(store->get("a", test::soon()), "1");
 }
 
 TEST(TcpStore, ServerGoesAway) {
     auto server = std::make_unique<TcpStoreServer>("127.0.0.1", 0);
-    const auto store = connect_tcp_store("127.0.0.1", server->port(), Deadline::after_ms(5000));
+    const auto store = connect_tcp_store("127.0.0.1", server->port(), test::soon());
     store->set("a", "1");
     server.reset();
     EXPECT_THROW(store->set("a", "2"), TransportError);
@@ -206,10 +207,10 @@ TEST(TcpStore, RefusesOversizeRequests) {
     stranger.greeting();
     ASSERT_TRUE(stranger.send(request(wire::Operation::set, 0xffff'ffff, 0xffff'ffff)));
     EXPECT_TRUE(stranger.closed());
-    const auto store = connect_tcp_store("127.0.0.1", server.port(), Deadline::after_ms(5000));
+    const auto store = connect_tcp_store("127.0.0.1", server.port(), test::soon());
     store->set("still", "there");
     EXPECT_THROW(store->set(std::string(5000, 'k'), ""), InvalidArgument);
-    EXPECT_EQ(store->get("still", Deadline::after_ms(1000)), "there");
+    EXPECT_EQ(store->get("still", test::soon()), "there");
 }
 
 }  // namespace

@@ -20,10 +20,12 @@
 #include "common/device/shared_arena.h"
 #include "common/thread.h"
 #include "engine_adapter/channel/connection.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using testing::HasSubstr;
 

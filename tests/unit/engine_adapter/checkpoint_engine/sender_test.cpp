@@ -16,10 +16,13 @@
 #include "engine_adapter/checkpoint_engine/socket_folder.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/checkpoint_engine/worker.h"
 
 namespace tandem::engine::checkpoint_engine {
 namespace {
+
+using test::soon;
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -33,10 +36,6 @@ const std::vector<BucketTensor> kTensors{{"a.weight", {2, 3}, DType::bfloat16, 0
 
 TorchCudaMemory memory(char handle) {
     return {"", std::string(64, handle), 1024, 4096, "/none", 0};
-}
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
 }
 
 class CheckpointEngine : public ::testing::Test {

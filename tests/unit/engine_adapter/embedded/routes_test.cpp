@@ -12,11 +12,14 @@
 #include "common/error.h"
 #include "common/http/client.h"
 #include "common/ops/batched_copy.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/store/raw_client.h"
 #include "tests/unit/engine_adapter/embedded/tiny_model.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -39,7 +42,6 @@ class Routes : public testing::Test {
         result.kv_tokens = 512;
         return result;
     }
-    static Deadline soon() { return Deadline::after_ms(20'000); }
     json post(const std::string& path, const json& body) { return client->post_json(path, body, soon()); }
     http::Response raw(const std::string& method, const std::string& path, const std::string& body = "") {
         return client->request(method, path, body, soon());

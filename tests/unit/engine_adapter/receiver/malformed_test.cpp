@@ -13,11 +13,13 @@
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 class MalformedTest : public testing::Test {
   protected:

@@ -14,10 +14,12 @@
 #include "common/device/shared_arena.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
+
+using test::soon;
 
 template <typename E>
 std::string message_of(const std::function<void()>& call) {

@@ -11,11 +11,13 @@
 #include "engine_adapter/channel/messages.h"
 #include "engine_adapter/connect.h"
 #include "engine_adapter/receiver/receiver.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 TEST(Recovery, ATrainerThatHungUpWithMuchUnreadMakesRoomAtOnce) {
     TestTarget target({{"large", {32 << 20}, DType::uint8}});
@@ -38,7 +40,7 @@ void serve_silently(const Listener& listener) {
     Channel channel(std::move(socket), "trainer");
     try {
         for (;;) {
-            const Message message = channel.receive("request", Deadline::after_ms(10'000));
+            const Message message = channel.receive("request", soon());
             const std::string op = message.header.at("op");
             if (op == "load" || op == "abort") continue;
             nlohmann::json reply = nlohmann::json::object();

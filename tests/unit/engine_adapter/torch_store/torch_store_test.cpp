@@ -13,11 +13,14 @@
 #include "common/error.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
+#include "tests/support/soon.h"
 #include "tests/unit/common/store/raw_client.h"
 #include "tests/unit/engine_adapter/torch_store/words.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using namespace torch_store;
 using std::chrono::milliseconds;
@@ -25,10 +28,6 @@ using test::error_of;
 using test::eventually;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Deadline soon() {
-    return Deadline::after_ms(20'000);
-}
 
 // A client that has said who it is.
 class Peer : public RawClient {

@@ -12,10 +12,12 @@
 #include "common/error.h"
 #include "tests/support/error_of.h"
 #include "tests/support/eventually.h"
-#include "tests/unit/engine_adapter/receiver/soon.h"
+#include "tests/support/soon.h"
 
 namespace tandem::engine {
 namespace {
+
+using test::soon;
 
 using test::error_of;
 using testing::HasSubstr;

@@ -14,9 +14,12 @@
 #include "common/device/shared_arena.h"
 #include "engine_adapter/connect.h"
 #include "tests/support/eventually.h"
+#include "tests/support/soon.h"
 
 namespace tandem::sync {
 namespace {
+
+using test::soon;
 
 using ::testing::HasSubstr;
 
@@ -116,7 +119,6 @@ TEST_F(CapiReceiver, aVersionThatWasGivenUpHalfWayCannotBeTaken) {
     session_ = nullptr;
 
     using namespace engine;
-    const auto soon = [] { return Deadline::after_ms(20'000); };
     SharedArena arena = SharedArena::create("test", 64);
     std::memset(arena.data(), 1, arena.bytes());
     const TransferPlan plan{

@@ -14,6 +14,7 @@
 #include "engine_adapter/vllm/server.h"
 #include "sync/push/directory_source.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 #include "tests/unit/sync/push/plugin_fixture.h"
 
 namespace tandem::sync {
@@ -172,7 +173,7 @@ TEST_F(PluginPush, APauseOfSomebodyElseStays) {
 
 TEST_F(PluginPush, AServerThatSleepsHasItsWeightsWokenAndStaysAsleep) {
     engine::VllmServer other(server_->url(), "");
-    const Deadline soon = Deadline::after_ms(5000);
+    const Deadline soon = test::soon();
     for (const char* level : {"1", "2"}) {
         other.post(std::string("/sleep?mode=wait&level=") + level, "", soon);
         const std::string next = model(std::string("next") + level, 2 + level[0]);
@@ -188,7 +189,7 @@ TEST_F(PluginPush, AServerThatSleepsHasItsWeightsWokenAndStaysAsleep) {
 
 TEST_F(PluginPush, AnUpdateThatAKilledPusherBeganHindersNobody) {
     http::Client client("http://" + server_->url().substr(std::string("vllm://").size()), "");
-    EXPECT_EQ(client.request("POST", "/start_weight_update", "", Deadline::after_ms(5000)).status, 200);
+    EXPECT_EQ(client.request("POST", "/start_weight_update", "", test::soon()).status, 200);
     expect_healed_by_the_next_push("1");
     EXPECT_EQ(std::ranges::count(server_->calls(), "POST /start_weight_update"), 1)
         << "each worker would refuse a second start";
@@ -244,8 +245,7 @@ TEST(VllmServer, AConnectionIsNotUsedAgainAfterAFailure) {
     });
     engine::VllmServer server("vllm://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), "");
     for (int i = 0; i < 2; ++i)
-        EXPECT_THAT(test::error_of([&] { server.is_paused(Deadline::after_ms(5000)); }),
-                    HasSubstr("HTTP 500"));
+        EXPECT_THAT(test::error_of([&] { server.is_paused(test::soon()); }), HasSubstr("HTTP 500"));
     ::shutdown(listener.get(), SHUT_RDWR);
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "tests/support/forked.h"
+#include "tests/support/soon.h"
 #include "tests/unit/sync/push/push_fixture.h"
 
 namespace tandem::sync {
@@ -68,7 +69,7 @@ TEST_F(Push, AServerIsAskedOnceWhatItIs) {
 
 TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
     VllmStandIn server({.model = model("a", 1)});
-    engine::PushLock other(staging(), server.url(), Deadline::after_ms(1000));
+    engine::PushLock other(staging(), server.url(), test::soon());
     const auto outcome = push(model("b", 2), {server.url()}, 0, "", std::chrono::milliseconds(200))[0];
     EXPECT_THAT(outcome.error, AllOf(HasSubstr(server.url()), HasSubstr("another push into it (process " +
                                                                         std::to_string(::getpid()) + ")")));
@@ -80,7 +81,7 @@ TEST_F(Push, WhoWaitsForAnotherPushNamesIt) {
 
 TEST_F(Push, ADeadPusherHoldsNobodyUp) {
     test::Forked pusher([&](const std::string& url) -> int {
-        const engine::PushLock held(staging(), url, Deadline::after_ms(1000));
+        const engine::PushLock held(staging(), url, test::soon());
         ::_exit(held ? 0 : 1);  // with the lock in its hands
     });
     VllmStandIn server({.model = model("a", 1)});

@@ -6,6 +6,7 @@
 #include "engine_adapter/hf_directory/push_lock.h"
 #include "tests/support/eventually.h"
 #include "tests/support/forked.h"
+#include "tests/support/soon.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -107,7 +108,7 @@ TEST_P(SglangPush, AServerOfAnotherKindIsUpdatedBesideIt) {
 
 TEST_P(SglangPush, OnePushAtATime) {
     SglangStandIn server(started(model("a", 1)));
-    engine::PushLock other(staging(), server.url(), Deadline::after_ms(1000));
+    engine::PushLock other(staging(), server.url(), test::soon());
     const auto outcome = push(model("b", 2), {server.url()}, 0, "", std::chrono::milliseconds(200))[0];
     EXPECT_THAT(outcome.error, AllOf(HasSubstr(server.url()), HasSubstr("another push into it")));
     EXPECT_THAT(posts(server), IsEmpty());

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 
 #include "engine_adapter/vllm/server.h"
+#include "tests/support/soon.h"
 #include "tests/unit/sync/push/push_fixture.h"
 
 namespace tandem::sync {
 namespace {
+
+using test::soon;
 
 using testing::Contains;
 using testing::ElementsAre;
@@ -21,8 +24,6 @@ class SleepingServer : public Push {
     ~SleepingServer() override { EXPECT_THAT(server_.violations(), IsEmpty()); }
 
     void post(const std::string& target) { other_.post(target, "", soon()); }
-    static Deadline soon() { return Deadline::after_ms(5000); }
-
     // It has the next version, and serves it once it is woken.
     void expect_pushed_in_its_sleep(const std::string& version) {
         const std::string next = model("next", 2);

@@ -10,6 +10,7 @@
 #include "engine_adapter/questions.h"
 #include "sync/push/change.h"
 #include "tests/support/error_of.h"
+#include "tests/support/soon.h"
 #include "tests/unit/sync/push/sglang_fixture.h"
 
 namespace tandem::sync {
@@ -189,15 +190,14 @@ TEST_F(Truth, AQuestionWaitsForTheEndOfAPause) {
     options.refuses_paused = true;
     VllmStandIn server(options);
     const Ask ask = ask_for();
-    const auto said = ask(server.url(), {{1, 2, 3}}, Deadline::after(std::chrono::seconds(10)));
+    const auto said = ask(server.url(), {{1, 2, 3}}, test::soon());
     server.set_paused(true);
     {
         const std::jthread other_pusher([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
             server.set_paused(false);
         });
-        EXPECT_EQ(ask(server.url(), {{1, 2, 3}}, Deadline::after(std::chrono::seconds(10))).at(0).log_probs,
-                  said.at(0).log_probs);
+        EXPECT_EQ(ask(server.url(), {{1, 2, 3}}, test::soon()).at(0).log_probs, said.at(0).log_probs);
     }
     server.set_paused(true);
     EXPECT_THAT(test::error_of([&] {

@@ -18,17 +18,16 @@
 #include "engine_adapter/receiver/receiver.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 #include "tests/unit/sync/session/test_source.h"
 
 namespace tandem::sync {
 
+using test::soon;
+
 using engine::TensorInfo;
 using engine::TestTarget;
-
-inline Deadline soon() {
-    return Deadline::after_ms(10'000);
-}
 
 // Small buckets, so that a few tensors take many.
 inline SessionOptions options_for(Mode mode, std::size_t bucket_bytes = 16384) {

@@ -173,7 +173,7 @@ struct Pretence {
         const Sum4 task(config.data.held_out, config.data.teacher_noise);
         Rollouts rollouts(
             *world_communicator,
-            make_rollout_client(engine.url(), {.deadline = std::chrono::seconds(5), .batch = 64}));
+            make_rollout_client(engine.url(), {.deadline = std::chrono::seconds(60), .batch = 64}));
         const auto folder =
             std::filesystem::temp_directory_path() / ("tandem_loop_test." + std::to_string(getpid()));
         std::filesystem::create_directories(folder);

@@ -43,7 +43,7 @@ struct FakeEngine {
 };
 
 std::unique_ptr<RolloutClient> client_of(const std::string& url, std::int64_t batch) {
-    return make_rollout_client(url, {.deadline = std::chrono::seconds(5), .batch = batch});
+    return make_rollout_client(url, {.deadline = std::chrono::seconds(60), .batch = batch});
 }
 
 const std::vector<std::vector<std::int32_t>> kPrompts = {{1, 2}, {3}, {4, 5, 6}, {7}, {8}};

@@ -101,7 +101,7 @@ const std::vector<std::uint64_t> kVllmSeeds = {1, 2, 3, 4, 5};
 const Sampling kSampling{0.5, 3, {12}};
 
 std::vector<Completion> ask(const FakeVllm& server, std::int64_t version = 3,
-                            std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
+                            std::chrono::milliseconds deadline = std::chrono::seconds(60)) {
     const auto client =
         make_rollout_client(server.url(), {.deadline = deadline, .batch = 16, .temperature = 0.5});
     return client->generate(kVllmPrompts, kVllmSeeds, kSampling, version);
@@ -109,7 +109,7 @@ std::vector<Completion> ask(const FakeVllm& server, std::int64_t version = 3,
 
 template <typename Kind = Error>
 std::string error_of(const FakeVllm& server, std::int64_t version = 3,
-                     std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
+                     std::chrono::milliseconds deadline = std::chrono::seconds(60)) {
     try {
         ask(server, version, deadline);
     } catch (const Kind& error) {
@@ -250,7 +250,7 @@ TEST(VllmClient, NamesAServerThatFails) {
     std::string gone;
     { gone = FakeVllm().url(); }
     try {
-        make_rollout_client(gone, {.deadline = std::chrono::seconds(5)});
+        make_rollout_client(gone, {.deadline = std::chrono::seconds(60)});
         ADD_FAILURE() << "nobody is there";
     } catch (const TransportError& error) {
         EXPECT_THAT(error.what(), HasSubstr(gone.substr(7)));
@@ -267,7 +267,7 @@ TEST(VllmClient, RefusesAServerThatWasStartedOtherwise) {
     FakeVllm raw({.server_info = with("raw_logprobs", "cuda", true)});
     EXPECT_THAT(error_of(raw), AllOf(HasSubstr(raw.url()), HasSubstr("temperature 0.5"),
                                      HasSubstr("--logprobs-mode processed_logprobs")));
-    EXPECT_NO_THROW(make_rollout_client(raw.url(), {.deadline = std::chrono::seconds(5), .temperature = 1}));
+    EXPECT_NO_THROW(make_rollout_client(raw.url(), {.deadline = std::chrono::seconds(60), .temperature = 1}));
     EXPECT_EQ(error_of(FakeVllm({.server_info = with("processed_logprobs", "cuda", true)})), "accepted");
     EXPECT_THAT(error_of(FakeVllm({.server_info = with("processed_logprobs", "cpu", true)})),
                 HasSubstr("--no-enable-chunked-prefill"));

@@ -13,6 +13,7 @@
 #include "sync/plan/engine_layout.h"
 #include "sync/session/modes.h"
 #include "sync/session/session.h"
+#include "tests/support/soon.h"
 #include "tests/unit/engine_adapter/receiver/test_target.h"
 #include "tests/unit/trainer/tensor_parallel/tensor_run.h"
 
@@ -152,8 +153,7 @@ void expect_pair(const Pair& pair) {
         const OfPolicy source(policy);
         sync::Engines engines;
         for (const auto& receiver : receivers) {
-            if (world->rank() == 0)
-                engines.push_back(engine::connect(receiver->address(), Deadline::after_ms(10'000)));
+            if (world->rank() == 0) engines.push_back(engine::connect(receiver->address(), test::soon()));
         }
         sync::SessionOptions options;
         options.mode = pair.mode;
