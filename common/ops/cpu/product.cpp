@@ -18,13 +18,13 @@ std::size_t bytes_of(std::int64_t elements, DType dtype) {
     return static_cast<std::size_t>(elements) * dtype_size(dtype);
 }
 
-// A thread's memory between its products.
-struct Scratch {
+// Kept between a thread's products.
+struct ThreadMemory {
     Lines chunk, sums, wide, bias, padded, left;
 };
 
-Scratch& scratch() {
-    thread_local Scratch instance;
+ThreadMemory& scratch() {
+    thread_local ThreadMemory instance;
     return instance;
 }
 
@@ -128,7 +128,7 @@ void run_piece(const ProductLibrary& library, const Piece& piece, const Piece* n
     RowBlocks& row_blocks = plan.blocks(piece.chunk);
     const std::byte* const b = right_side(library, piece);
     const float* const bias = bias_of(p, first, count);
-    Scratch& own = scratch();
+    ThreadMemory& own = scratch();
     own.sums.reserve(bytes_of(RowBlocks::kSizes.front() * count, DType::float32));
     own.wide.reserve(bytes_of(count, DType::float32));
     auto* const sums = reinterpret_cast<float*>(own.sums.data());
