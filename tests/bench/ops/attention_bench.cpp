@@ -66,22 +66,22 @@ void measure(Table& table, std::int64_t length, DType dtype) {
     const Tensor dv = Tensor::zeros(v.shape(), DType::float32, "bench");
     const std::vector<ops::AttentionSegment> segments = {{0, length, 0, length, true}};
     const double flops = 4.0 * static_cast<double>(length * length * kHeadDim * kHeads) / 2.0;
-    const double matmul_rate = dtype == DType::bfloat16 ? table.bf16_rate : table.fp32_rate;
-    const std::string against = fmt::format("{} matmul", dtype_name(dtype));
-
+    const std::string name = fmt::format("{} S {}", dtype_name(dtype), length);
+    const auto product = product_of(dtype);
+    const auto add = [&](const char* what, double done, const std::function<void()>& body) {
+        const InTurns turns = in_turns(body, product);
+        table.rows.push_back({fmt::format("attention {} {}", what, name), turns.ms, done / turns.ms * 1e-6,
+                              "GFLOP/s", turns.ratio * done / kProductFlops,
+                              fmt::format("{} matmul", dtype_name(dtype))});
+    };
     const auto forward = [&] { ops::attention_forward(stream, q, k, v, segments, kScale, out, lse); };
     forward();
     verify(q, k, v, out, 0);
     verify(q, k, v, out, length - 1);
-    const double forward_ms = median_ms(forward);
-    const std::string name = fmt::format("{} S {}", dtype_name(dtype), length);
-    table.rows.push_back({"attention forward " + name, forward_ms, flops / forward_ms * 1e-6, "GFLOP/s",
-                          flops / forward_ms * 1e-6 / matmul_rate, against});
+    add("forward", flops, forward);
     ops::attention_delta(stream, dout, out, delta);
-    const double backward_ms = median_ms(
+    add("backward", 2.5 * flops,
         [&] { ops::attention_backward(stream, dout, q, k, v, lse, delta, segments, kScale, dq, dk, dv); });
-    table.rows.push_back({"attention backward " + name, backward_ms, 2.5 * flops / backward_ms * 1e-6,
-                          "GFLOP/s", 2.5 * flops / backward_ms * 1e-6 / matmul_rate, against});
 }
 
 struct Heads {
@@ -107,17 +107,20 @@ void measure_decode(Table& table, std::int64_t batch, std::int64_t length, std::
     }
     const std::vector<std::int32_t> lengths(static_cast<std::size_t>(batch),
                                             static_cast<std::int32_t>(length));
-    const double ms = median_ms([&] {
-        for (std::int64_t layer = 0; layer < layers; ++layer)
-            ops::paged_attention_decode(stream, q, cache(2 * layer), cache(2 * layer + 1), tables, lengths,
-                                        kScale, out);
-    });
-    const double light_ms = median_ms([&] { read_all(caches); });
+    const auto read = [&] { read_all(caches); };
+    const double light_ms = median_ms(read);
+    const auto [ms, ratio] = in_turns(
+        [&] {
+            for (std::int64_t layer = 0; layer < layers; ++layer)
+                ops::paged_attention_decode(stream, q, cache(2 * layer), cache(2 * layer + 1), tables,
+                                            lengths, kScale, out);
+        },
+        read);
     const auto bytes = static_cast<double>(caches.bytes());
     std::string name = fmt::format("{} batch {} of {}, {} layers", dtype_name(dtype), batch, length, layers);
     if (heads.dim != kHeadDim) name += fmt::format(", {}/{} x {}", heads.queries, heads.kv, heads.dim);
     table.rows.push_back({"read pages, " + name, light_ms, bytes / light_ms * 1e-6, "GB/s", 0, ""});
-    table.rows.push_back({"paged decode, " + name, ms, bytes / ms * 1e-6, "GB/s", light_ms / ms, "reading"});
+    table.rows.push_back({"paged decode, " + name, ms, bytes / ms * 1e-6, "GB/s", ratio, "reading"});
 }
 
 }  // namespace

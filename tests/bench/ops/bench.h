@@ -30,10 +30,21 @@ struct Table {
 // it alone, and other programs of a shared machine then do not count.
 double median_ms(const std::function<void()>& body, int runs = 7);
 
+// Medians of calls in turns with what they are held to: what else runs on a machine changes its rates within seconds.
+struct InTurns {
+    double ms = 0;
+    double ratio = 0;  // milliseconds of `light` just before and behind a call, to the call's
+};
+InTurns in_turns(const std::function<void()>& body, const std::function<void()>& light, int runs = 7);
+
 Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed);
 
 // Reads a tensor that is not all zeros as fast as memory gives it: what others are held to.
 void read_all(const Tensor& tensor);
+
+// A product of 1024^3 with plain weights, as measure_product_rates has it.
+constexpr double kProductFlops = 2.0 * 1024 * 1024 * 1024;
+std::function<void()> product_of(DType dtype);
 
 // Adds rows for both dtypes, where they are not there yet.
 void measure_product_rates(Table& table);

@@ -17,13 +17,12 @@ constexpr std::size_t kRun = std::size_t{1} << 20;
 
 struct Rows {
     Table& table;
-    double copy_rate = 0;
+    std::function<void()> copy;
 
     void add(const std::string& what, const std::function<void()>& body) {
-        const double ms = median_ms(body, 5);
-        const double rate = static_cast<double>(kBytes) / ms * 1e-6;
-        if (copy_rate == 0) copy_rate = rate;
-        table.rows.push_back({what, ms, rate, "GB/s", rate / copy_rate, "streamed copy"});
+        const InTurns turns = in_turns(body, copy, 5);
+        table.rows.push_back({what, turns.ms, static_cast<double>(kBytes) / turns.ms * 1e-6, "GB/s",
+                              turns.ratio, "streamed copy"});
     }
 };
 
@@ -97,17 +96,19 @@ void quantize_rows(Rows& rows, const Tensor& source, const Tensor& to, ops::Quan
 }  // namespace
 
 void encode_rows(Table& table) {
-    Rows rows{table};
     Stream stream = Stream::make_inline();
     const Tensor source = random_tensor({static_cast<std::int64_t>(kBytes / 2)}, DType::bfloat16, 2);
     const Tensor base = Tensor::zeros(source.shape(), DType::bfloat16, "bench");
     const Tensor to = Tensor::zeros(source.shape(), DType::bfloat16, "bench");
-    rows.add("copy, streamed, 1 MiB runs", [&] {
-        for (std::size_t at = 0; at < kBytes; at += kRun) {
-            const ops::CopyItem item{.from = {source.raw() + at, kRun}, .to = {to.raw() + at, kRun}};
-            ops::batched_copy(stream, std::span(&item, 1));
-        }
-    });
+    const Tensor copied = Tensor::zeros(source.shape(), DType::bfloat16, "bench");
+    Rows rows{
+        table, [&] {
+            for (std::size_t at = 0; at < kBytes; at += kRun) {
+                const ops::CopyItem item{.from = {source.raw() + at, kRun}, .to = {copied.raw() + at, kRun}};
+                ops::batched_copy(stream, std::span(&item, 1));
+            }
+        }};
+    rows.add("copy, streamed, 1 MiB runs", rows.copy);
     for (const double fraction : {0.0, 0.01, 0.2}) delta_rows(rows, source, base, to, fraction);
     quantize_rows(rows, source, to, ops::Quantization::fp8_block, "fp8 blocks");
     quantize_rows(rows, source, to, ops::Quantization::int8_channel, "int8 channels");

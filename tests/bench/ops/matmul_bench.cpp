@@ -119,6 +119,15 @@ void measure_cold_weights(Table& table, std::int64_t n, std::int64_t k) {
 
 }  // namespace
 
+std::function<void()> product_of(DType dtype) {
+    const Tensor x = random_tensor({1024, 1024}, dtype, 1), weight = random_tensor({1024, 1024}, dtype, 2);
+    const Tensor y = Tensor::zeros({1024, 1024}, DType::float32, "bench");
+    return [=] {
+        Stream stream = Stream::make_inline();
+        ops::linear(stream, x, weight, y);
+    };
+}
+
 void measure_product_rates(Table& table) {
     if (table.fp32_rate > 0) return;
     table.fp32_rate = measure(table, 1024, 1024, 1024, DType::float32, 0);

@@ -24,18 +24,38 @@ double thread_ms() {
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
+double ms_of(const std::function<void()>& body) {
+    const double start = thread_ms();
+    body();
+    return thread_ms() - start;
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
 }  // namespace
 
 double median_ms(const std::function<void()>& body, int runs) {
     body();
     std::vector<double> times;
+    for (int i = 0; i < runs; ++i) times.push_back(ms_of(body));
+    return median(times);
+}
+
+InTurns in_turns(const std::function<void()>& body, const std::function<void()>& light, int runs) {
+    body();
+    light();
+    std::vector<double> times, ratios;
+    double before = ms_of(light);
     for (int i = 0; i < runs; ++i) {
-        const double start = thread_ms();
-        body();
-        times.push_back(thread_ms() - start);
+        times.push_back(ms_of(body));
+        const double behind = ms_of(light);
+        ratios.push_back((before + behind) / 2 / times.back());
+        before = behind;
     }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    return {median(times), median(ratios)};
 }
 
 Tensor random_tensor(const Shape& shape, DType dtype, unsigned seed) {

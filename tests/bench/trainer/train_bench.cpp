@@ -107,7 +107,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// FLOP/s of one thread on a product of the SmolLM2 feed-forward's size.
+// FLOP/s of one thread on a product of the SmolLM2 feed-forward's size, with nothing beside it here.
 double matmul_rate(DType dtype) {
     constexpr std::int64_t m = 1024, k = 576, n = 1536;
     Stream stream = Stream::make_inline();
@@ -134,13 +134,18 @@ void bench_rank(const Run& run) {
     options.loss_parallel = run.loss_parallel;
     Policy policy(DeviceMesh::create(world, {run.dp(), run.cp, run.tp}, {"dp", "cp", "tp"}), config, options);
     const auto samples = batch_of(run, config.vocab_size);
-    std::vector<double> seconds;
+    const double tokens = static_cast<double>(samples.size()) * run.length;
+    const double flops = tokens * flops_per_token(config, run.length);
+    // What else runs on a machine changes its product rate within seconds: a step is held to that before and behind it.
+    std::vector<double> seconds, rates, ratios;
     for (int step = 0; step <= run.steps; ++step) {
+        if (first) rates.push_back(matmul_rate(options.compute_dtype));  // the other ranks wait
         world->barrier();
         const auto start = Clock::now();
         const StepStats stats = policy.accumulate(samples, supervised_loss());
         policy.apply(1e-4);
         const double taken = std::chrono::duration<double>(Clock::now() - start).count();
+        world->barrier();
         if (step > 0) {
             seconds.push_back(taken);
             continue;
@@ -149,16 +154,16 @@ void bench_rank(const Run& run) {
         require(std::abs(stats.loss - expected) < 0.5, "first loss {} is not near log(vocab) = {}",
                 stats.loss, expected);
     }
-    world->barrier();
     if (!first) return;
-    const double rate = matmul_rate(options.compute_dtype);  // the other rank is idle by now
-    const double tokens = static_cast<double>(samples.size()) * run.length;
-    const double flops = tokens * flops_per_token(config, run.length) / median(seconds);
+    rates.push_back(matmul_rate(options.compute_dtype));
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+        ratios.push_back(flops / seconds[i] / run.ranks / ((rates[i + 1] + rates[i + 2]) / 2));
     std::printf("%-8s %-5s %dx%dx%d %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
                 run.model.c_str(), run.dtype.c_str(), run.dp(), run.cp, run.tp, median(seconds) * 1e3,
                 *std::min_element(seconds.begin(), seconds.end()) * 1e3,
                 *std::max_element(seconds.begin(), seconds.end()) * 1e3, seconds.size(),
-                tokens / median(seconds), flops * 1e-9, rate * 1e-9, flops / (rate * run.ranks));
+                tokens / median(seconds), flops / median(seconds) * 1e-9, median(rates) * 1e-9,
+                median(ratios));
     std::fflush(stdout);
 }
 
