@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "common/device/stream.h"
 #include "engine_adapter/engine.h"
@@ -41,6 +42,19 @@ class ChangesReceiver {
     virtual void receive() = 0;  // as above
     // Where the encoding of its `index`th entry lies, in memory that nobody else writes.
     virtual const std::byte* at(std::size_t index) const = 0;
+};
+
+// A flag that says, while this lives, that bytes are waited for.
+class WaitsForBytes {
+  public:
+    explicit WaitsForBytes(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+    ~WaitsForBytes() { flag_ = before_; }
+    WaitsForBytes(const WaitsForBytes&) = delete;
+    WaitsForBytes& operator=(const WaitsForBytes&) = delete;
+
+  private:
+    bool& flag_;
+    const bool before_;
 };
 
 }  // namespace tandem::engine

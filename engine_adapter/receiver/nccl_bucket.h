@@ -14,13 +14,11 @@ class NcclBucketReceiver final : public BucketReceiver {
     NcclBucketReceiver(NcclMember& member, const Announced& announced, const std::function<void()>& check,
                        bool& waits)
         : member_(member), announced_(announced), check_(check), waits_(waits) {}
-    ~NcclBucketReceiver() override { waits_ = false; }
-    NcclBucketReceiver(const NcclBucketReceiver&) = delete;
-    NcclBucketReceiver& operator=(const NcclBucketReceiver&) = delete;
     void receive(int) override {
-        waits_ = true;
-        member_.receive(announced_, check_);
-        waits_ = false;
+        {
+            const WaitsForBytes waits(waits_);
+            member_.receive(announced_, check_);
+        }
         check_();  // starts the next receive before this bucket is copied
     }
     Arrived at(std::size_t, const Transfer& t) const override {

@@ -249,11 +249,7 @@ Reply Requests::relay(Message& message) {
                                    throw DeadlineExceeded("the trainer", "relay",
                                                           "not all buckets were written in time");
                            }};
-    struct Waits {  // for bytes, while this lives
-        bool& flag;
-        explicit Waits(bool& waits) : flag(waits) { flag = true; }
-        ~Waits() { flag = false; }
-    } const waits(waits_for_bytes_);
+    const WaitsForBytes waits(waits_for_bytes_);
     try {
         if (!message.header.contains("buckets")) return milliseconds(update_.relay(order));
         const RelayProbe probe{count_of(message, "buckets", 1), count_of(message, "bucket_bytes", 1),
@@ -320,10 +316,8 @@ void Requests::start_receives_ahead(const std::deque<Message>& queued) {
             return;  // refused in its turn
         }
         if (static_cast<std::size_t>(announced.bucket) >= update_.plan().buckets()) return;  // likewise
-        const bool waited = std::exchange(waits_for_bytes_, true);  // a launch may wait for the trainer's
-        const bool started = member_.start_receive(announced, check_);
-        waits_for_bytes_ = waited;
-        if (!started) return;
+        const WaitsForBytes waits(waits_for_bytes_);  // a launch may wait for the trainer's
+        if (!member_.start_receive(announced, check_)) return;
     }
 }
 

@@ -24,18 +24,14 @@ class TcpBytes {
     // Borrowed, but `announced`. waits: true while bytes are being waited for.
     TcpBytes(TcpMember& member, TcpAnnounced announced, const std::function<void()>& check, bool& waits)
         : member_(member), announced_(std::move(announced)), check_(check), waits_(waits) {}
-    ~TcpBytes() {
-        waits_ = false;
-        member_.release(announced_.serial);
-    }
+    ~TcpBytes() { member_.release(announced_.serial); }
     TcpBytes(const TcpBytes&) = delete;
     TcpBytes& operator=(const TcpBytes&) = delete;
 
     void receive(std::vector<std::uint64_t> offsets) {
-        waits_ = true;
+        const WaitsForBytes waits(waits_);
         data_ =
             member_.receive(announced_.serial, offsets.back(), announced_.phase, announced_.deadline, check_);
-        waits_ = false;
         offsets_ = std::move(offsets);
     }
     const std::byte* at(std::size_t index) const { return data_ + offsets_[index]; }
