@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "common/ops/batched_copy.h"
 #include "common/stopwatch.h"
 #include "common/trace.h"
+#include "sync/cost/probe_source.h"
 #include "sync/cost/store.h"
 #include "sync/strategy/bucket_sizes.h"
 #include "sync/strategy/collectives.h"
@@ -139,18 +139,10 @@ class Calibration {
         return stage;
     }
 
-    // Shards that a cache would hold are small ones, and read from it by a push as well. A piece must fit into each.
     void make_source() {
-        constexpr std::size_t kLeastShard = 4 * kMebibyte;
-        for (const ConstSpan& shard : options_.shards) {
-            if (shard.bytes >= kLeastShard) shards_.push_back(shard);
-        }
-        if (!shards_.empty()) return;
         try {
-            const std::size_t bytes = std::clamp(4 * cache_, 64 * kMebibyte, 512 * kMebibyte) / ranks();
-            source_ = SharedArena::create(kTag, std::max(bytes, kLeastShard), kTag);
-            source_.touch();
-            shards_.push_back(source_.span());
+            source_.emplace(options_.shards, options_.from, options_.to,
+                            std::clamp(4 * cache_, 64 * kMebibyte, 512 * kMebibyte) / ranks());
         } catch (const std::exception& error) {
             status_.fail("calibrate", "", -1, error.what());
         }
@@ -255,7 +247,7 @@ class Calibration {
         Stream here = Stream::make_inline();
         for (std::size_t done = 0; done < lane && !status_.failed; done += piece, ++pieces) {
             const std::size_t bytes = std::min(piece, lane - done);
-            ops::CopyItem item = next_source(bytes);
+            ops::CopyItem item = source_->next(bytes);
             item.to =
                 staging_.memory().subspan(at + static_cast<std::size_t>(world_.rank()) * lane + done, bytes);
             item.to_stride = bytes;
@@ -264,25 +256,6 @@ class Calibration {
             ops::batched_copy(here, {&item, 1});
         }
         return pieces;
-    }
-
-    // The next part of the source that makes `bytes` of the engine's dtype; wraps around at the end.
-    ops::CopyItem next_source(std::size_t bytes) {
-        ops::CopyItem item;
-        std::size_t from = bytes;
-        if (options_.from != options_.to) {
-            item.from_dtype = options_.from;
-            item.to_dtype = options_.to;
-            from = bytes / dtype_size(options_.to) * dtype_size(options_.from);
-        }
-        if (position_ + from > shards_[shard_].bytes) {
-            position_ = 0;
-            shard_ = (shard_ + 1) % shards_.size();
-        }
-        item.from = shards_[shard_].subspan(position_, from);
-        item.from_stride = from;
-        position_ += from;
-        return item;
     }
 
     // Each engine takes its share of the bucket; they work at once, each its buckets in order.
@@ -325,7 +298,7 @@ class Calibration {
     double hash() {
         return together_ms([&] {
             for (std::size_t done = 0; done < hashed_bytes(); done += kHashPiece) {
-                ops::CopyItem item = next_source(kHashPiece);
+                ops::CopyItem item = source_->next(kHashPiece);
                 item.to = {nullptr, kHashPiece};
                 item.to_stride = item.to.bytes;
                 ops::copy_checksum(item);
@@ -341,7 +314,7 @@ class Calibration {
             const std::size_t mine = static_cast<std::size_t>(world_.rank()) * lane;
             for (std::size_t done = 0; done < hashed_bytes() && lane > 0;) {
                 ops::CopyItem item;
-                item.from = next_source(kHashPiece).from;
+                item.from = source_->next(kHashPiece).from;
                 item.from.bytes = std::min({item.from.bytes, kHashPiece, hashed_bytes() - done});
                 item.to =
                     staging_.memory().subspan(mine + done % lane / kHashPiece * kHashPiece, item.from.bytes);
@@ -373,9 +346,7 @@ class Calibration {
     Point small_cached_{points_.front().bytes, false, points_.front().buckets};
     Staging staging_;
     std::optional<Relay> relay_;
-    SharedArena source_;
-    std::vector<ConstSpan> shards_;
-    std::size_t shard_ = 0, position_ = 0;  // of what is read next, in it
+    std::optional<ProbeSource> source_;
     Exchange<ops::Checksum> exchange_;
     PushStatus status_;
     std::vector<double> hash_, copy_;
