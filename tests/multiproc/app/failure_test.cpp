@@ -213,7 +213,7 @@ TEST_F(Failure, NothingOutlivesTheParent) {
     ASSERT_NO_FATAL_FAILURE(start());
     program->kill(SIGKILL);
     EXPECT_EQ(program->wait(), -SIGKILL);
-    expect_all_end(children);
+    expect_all_end(children, std::chrono::seconds(10));
     // The next run of this name takes over what the dead one left.
     Program next(tiny_run(folder.path(), {"sft.steps=1", "grpo.steps=1"}));
     EXPECT_EQ(next.wait(), 0) << next.err();

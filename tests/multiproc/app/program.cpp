@@ -99,9 +99,9 @@ bool reinforces(const Folder& folder) {
     });
 }
 
-void expect_all_end(const std::map<std::string, pid_t>& processes) {
+void expect_all_end(const std::map<std::string, pid_t>& processes, std::chrono::seconds limit) {
     for (const auto& [name, pid] : processes) {
-        EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); })) << name << " is left";
+        EXPECT_TRUE(eventually([pid = pid] { return !alive(pid); }, limit)) << name << " is left";
     }
 }
 

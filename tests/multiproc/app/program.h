@@ -58,7 +58,8 @@ class Program {
 bool alive(pid_t pid);  // a zombie is not
 // Waits until the run "tiny" in `folder` is in the middle of its reinforcement; false: it never was.
 bool reinforces(const Folder& folder);
-void expect_all_end(const std::map<std::string, pid_t>& processes);
+void expect_all_end(const std::map<std::string, pid_t>& processes,
+                    std::chrono::seconds limit = std::chrono::seconds(5));
 
 // A tiny run: seconds, not minutes. `more` are further --set values.
 std::vector<std::string> tiny_run(const std::string& output, const std::vector<std::string>& more = {});

@@ -18,7 +18,6 @@
 #include "common/store/store.h"
 #include "tests/multiproc/comm/bodies.h"
 #include "tests/support/named_shared_memory.h"
-#include "tests/support/soon.h"
 
 namespace tandem::comm {
 namespace {
@@ -64,7 +63,7 @@ class Launch : public ::testing::Test {
     }
     // Waits until the ranks have written so many lines.
     void wait_for_lines(std::size_t count) const {
-        const auto deadline = test::soon();
+        const auto deadline = Deadline::after_ms(20'000);
         while (told().size() < count && !deadline.passed())
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         ASSERT_GE(told().size(), count);
@@ -123,7 +122,7 @@ TEST_F(Launch, NothingOfTheGroupStays) {
     const int pgid = ranks.pids().at(0);
     EXPECT_EQ(ranks.wait().exit_code, 0);
     // Killed, then reaped by init.
-    const auto deadline = test::soon();
+    const auto deadline = Deadline::after_ms(5000);
     while (group_exists(pgid) && !deadline.passed())
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_FALSE(group_exists(pgid));
