@@ -139,7 +139,7 @@ void bench_rank(const Run& run) {
     // What else runs on a machine changes its product rate within seconds: a step is held to that before and behind it.
     std::vector<double> seconds, rates, ratios;
     for (int step = 0; step <= run.steps; ++step) {
-        if (first) rates.push_back(matmul_rate(options.compute_dtype));  // the other ranks wait
+        if (first && step > 0) rates.push_back(matmul_rate(options.compute_dtype));  // the other ranks wait
         world->barrier();
         const auto start = Clock::now();
         const StepStats stats = policy.accumulate(samples, supervised_loss());
@@ -157,7 +157,7 @@ void bench_rank(const Run& run) {
     if (!first) return;
     rates.push_back(matmul_rate(options.compute_dtype));
     for (std::size_t i = 0; i < seconds.size(); ++i)
-        ratios.push_back(flops / seconds[i] / run.ranks / ((rates[i + 1] + rates[i + 2]) / 2));
+        ratios.push_back(flops / seconds[i] / run.ranks / ((rates[i] + rates[i + 1]) / 2));
     std::printf("%-8s %-5s %dx%dx%d %8.1f  (%.1f-%.1f, n=%zu)  %10.0f  %8.2f  %8.2f  %5.2f\n",
                 run.model.c_str(), run.dtype.c_str(), run.dp(), run.cp, run.tp, median(seconds) * 1e3,
                 *std::min_element(seconds.begin(), seconds.end()) * 1e3,
